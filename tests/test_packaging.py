@@ -145,11 +145,30 @@ def sources() -> set[str]:
     return found | {"vyre_py/py.typed", "vyre_py/include/vyre.h", PHOTOGRAPH, "vyre_py/examples/data/PHOTO-LICENSE.md"}
 
 
-def test_the_wheel_made_from_the_source_archive_holds_everything(tmp_path: Path) -> None:
-    tree = copy_of_tree(tmp_path / "tree")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "out", tree, cwd=tmp_path)
-    (wheel,) = (tmp_path / "out").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The source archive, and the wheel that is made from it."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "out", copy_of_tree(folder / "tree"), cwd=folder)
+    found = {path.suffix: path for path in (folder / "out").iterdir()}
+    return {"wheel": found.pop(".whl"), "sdist": found.pop(".gz")}
+
+
+def test_what_is_built_is_fit_for_an_index(built: dict[str, Path]) -> None:
+    """Its description renders, too."""
+    assert run(sys.executable, "-m", "twine", "check", "--strict", *built.values(), cwd=ROOT).count("PASSED") == 2
+
+
+@pytest.mark.parametrize("what", ["wheel", "sdist"])
+def test_what_is_built_runs_the_demo(what: str, built: dict[str, Path], dependencies: Path, tmp_path: Path) -> None:
+    there = Installation(tmp_path, dependencies)
+    there.install(str(built[what]))
+    said = run(there.python, "-m", "vyre_py", "demo", "--device", "cpu", cwd=there.elsewhere)
+    assert "sharpen" in said and list(there.elsewhere.rglob("*.png"))
+
+
+def test_the_wheel_made_from_the_source_archive_holds_everything(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built["wheel"]) as archive:
         names = {n for n in archive.namelist() if ".dist-info/" not in n}
     assert names == sources()
 
