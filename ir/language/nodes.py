@@ -407,9 +407,10 @@ class TensorCore(MemoryStatement):
 class WarpgroupProduct(MemoryStatement):
     """Only in a Program that was made for a target: 128 invocations, those of a warpgroup, begin to multiply 64 x `depth` elements, of `rows` that the first
     factor has, by `depth` x `width`, and add the product to elements of a private array, from its first on: those of 64 x 8 sums after those of the 64 x 8 to
-    their left, as `TensorCore` has them for each 16 rows. The factors lie in the workgroup arrays `left` and `right`, from groups args[0] and args[1] of 16
-    bytes on, swizzled; `along_k` is not 0 where rows of the second go along k. They may not change, nor may the sums be read, until it is done
-    (`WarpgroupWait`)."""
+    their left, as `TensorCore` has them for each 16 rows; where `adds` is 0 they are the product alone. The factors lie in the workgroup arrays `left` and
+    `right`, from groups args[0] and args[1] of 16 bytes on, swizzled; `along_k` is not 0 where rows of the second go along k. If `left` is a private array, it
+    has the lane's elements of the first, as it would have sums of 64 x `depth`. If there is a condition, args[2], which is the same for all, nothing is
+    multiplied where it is false. Factors may not change, nor may the sums be read, until it is done (`WarpgroupWait`)."""
 
     left: Memory
     right: Memory
@@ -417,8 +418,9 @@ class WarpgroupProduct(MemoryStatement):
     depth: int
     width: int
     along_k: int
+    adds: int
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES
-    payload = MappingProxyType({"memory": Memory, "left": Memory, "right": Memory, "rows": int, "depth": int, "width": int, "along_k": int})
+    payload = MappingProxyType({"memory": Memory, "left": Memory, "right": Memory, "rows": int, "depth": int, "width": int, "along_k": int, "adds": int})
 
     @property
     def indices(self) -> tuple[Atom, ...]:
@@ -433,10 +435,12 @@ class WarpgroupProduct(MemoryStatement):
 
 @_node
 class WarpgroupWait(MemoryStatement):
-    """Only in a Program that was made for a target: waits for the warpgroup's products but the last args[0], a constant; where that is 0, the sums in a
-    private array may be read."""
+    """Only in a Program that was made for a target: waits for the warpgroup's products but the last args[0], a constant; where it `releases` them, the sums in
+    a private array may be read."""
 
+    releases: int
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
+    payload = MappingProxyType({"memory": Memory, "releases": int})
 
     @property
     def indices(self) -> tuple[Atom, ...]:

@@ -457,16 +457,18 @@ class _Printer:
 
     def _print_warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
         def text() -> str:
-            left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=True)]
-            sizes = f"rows {s.rows}, depth {s.depth}, width {s.width}"
-            return f"warpgroup_product {self._access(s.memory, s.indices)}, {left}, {right}, {sizes}" + ", along_k" * bool(s.along_k)
+            left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=False)]
+            sizes = f"rows {s.rows}, depth {s.depth}, width {s.width}{', along_k' * s.along_k}{', adds' * s.adds}"
+            condition = "".join([f", if {self._atom(a).text}" for a in s.args[2:]])
+            return f"warpgroup_product {self._access(s.memory, s.indices)}, {left}, {right}, {sizes}{condition}"
 
         made = self._effect(index, s, text)
         self._line(made.text, made.remarks)
 
     def _print_warpgroup_wait(self, index: int, s: WarpgroupWait) -> None:
         self._flush()
-        self._line(f"warpgroup_wait {self._access(s.memory, s.indices)}, {self._atom(s.args[0], u32).text}", self._remarks(index))
+        text = f"warpgroup_wait {self._access(s.memory, s.indices)}, {self._atom(s.args[0], u32).text}{', releases' * s.releases}"
+        self._line(text, self._remarks(index))
 
     def _print_pack(self, index: int, s: Pack) -> None:
         def text() -> str:

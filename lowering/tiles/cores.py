@@ -1,40 +1,31 @@
-"""The rewrite of a Program whose products tensor cores compute: copies ahead into the rings that are planned (`rings`), and products from there.
-
-One module because it is one class: what copies lay down, products read.
-"""
+"""The rewrite of a Program whose products tensor cores compute: copies ahead into the rings that are planned (`rings`), and products of warps from there;
+`warpgroups` has those of warpgroups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
-    Access,
     Atom,
-    Const,
     For,
     Get,
     Let,
     Memory,
     MemoryStatement,
-    Set,
     Space,
     TensorCore,
     Tile,
     TileLoad,
     TileStore,
     Value,
+    Var,
     Variable,
-    VariableStatement,
-    WarpgroupProduct,
-    WarpgroupWait,
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
-from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Ring, RingPlan, RingTooLarge, Strip, lanes_of, padded
+from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.tensor import (
     DEEP_BYTES,
     WARP,
@@ -44,11 +35,13 @@ from vyre_py.lowering.tiles.tensor import (
     invocations_for,
 )
 from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid, shapes_of
-from vyre_py.lowering.tiles.viewed import ViewedRewrite, splits
+from vyre_py.lowering.tiles.viewed import splits
+from vyre_py.lowering.tiles.warpgroups import WarpgroupRewrite
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
 _PAIR: Final = 2  # elements that a lane stores together
+_COLUMNS: Final = 8  # of sums that lie together
 _BAND: Final = 8  # rows of the grid
 _LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
 
@@ -68,7 +61,7 @@ def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: 
     return _CoresRewrite(program, target, memory_bytes, wide=wide, warpgroups=warpgroups).run()
 
 
-class _CoresRewrite(ViewedRewrite):
+class _CoresRewrite(WarpgroupRewrite):
     def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
         super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8, lanes=WARP)
         try:
@@ -77,22 +70,23 @@ class _CoresRewrite(ViewedRewrite):
             self.place = program.place(large.loop)
             self.refuse(str(large), large.help)
         self.memories += self._plan.memories
-        self._now: dict[int, Atom] = {}  # by loop: the strip of the turn at hand
-        self._due: dict[int, Callable[[], None]] = {}  # by loop: the copies of the turn at hand, until they are begun
-        self._layouts = accumulators(program, self.invocations, self._plan.of_warpgroups)
+        self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers))
         if wide:
             self.see(self._viewed())
         self._ends = {self.program.match[loop]: loop for loop in self._plan.rings}
-        self._lasting: dict[int, list[Variable]] = {}  # by loop: the variables that its products add to all the time
 
     def run(self) -> Program:
         """The Program of invocations."""
         tiles: list[tuple[TileLayout, tuple[int, ...]]] = [(self.invocations, shape) for shape in shapes_of(self.program)]
-        tiles += [(layout, layout.shape) for layout in {*self._layouts.values.values(), *self._layouts.variables.values()} if isinstance(layout, Accumulator)]
         tiles += [
             (layout, s.result.type.shape) for s in self.program.body
             if s.result is not None and s.result.type.is_tile and (layout := self._layouts.values.get(s.result.id)) is not None
         ]
+        tiles += [
+            (layout, s.variable.type.shape) for s in self.program.body
+            if isinstance(s, Var) and (layout := self._layouts.variables.get(s.variable.id)) is not None
+        ]
+        tiles += [(Accumulator(self.invocations.count // WARP, 1), self.program.body[index].args[0].type.shape) for index in self._plan.of_registers]
         tiles += [
             (layout, a.type.shape) for s in self.program.body if isinstance(s, Let) and s.bound.type.is_tile
             and (layout := self._layouts.values.get(s.bound.id)) is not None for a in s.args if a.type.is_tile
@@ -100,8 +94,9 @@ class _CoresRewrite(ViewedRewrite):
         self.prepare(tiles)
         for line in (_LANE_ROW, _LANE_COLUMN):
             self.bind(line)
-        for layout in {layout for layout, _ in tiles if isinstance(layout, Accumulator)}:
-            self.bind(_columns_line(layout))
+        for s in filter(cores_take, self.program.body):
+            assert isinstance(s, Tile)  # as above
+            self.bind(self._columns_line(s))
         self._warpgroup = self.m("shr", self.index, 7) if self._plan.of_warpgroups else word(0)
         self._grid_places = self._raster()
         return super().run()
@@ -127,7 +122,8 @@ class _CoresRewrite(ViewedRewrite):
 
     def _viewed(self) -> dict[Memory, int]:
         """The buffers that are seen in groups of so many elements: every copy from them begins on a multiple, and is of as many."""
-        loads = [(s, strip.lanes) for ring in self._plan.rings.values() for at, strip in ring.loads.items() if isinstance(s := self.program.body[at], TileLoad)]
+        strips = [item for ring in self._plan.rings.values() for loads in (ring.loads, ring.staying) for item in loads.items()]
+        loads = [(s, strip.lanes) for at, strip in strips if isinstance(s := self.program.body[at], TileLoad)]
         wanted = {s.memory: lanes for s, lanes in loads if s.memory.space is Space.BUFFER}
         read = {
             m: lanes for m, lanes in wanted.items()
@@ -159,31 +155,40 @@ class _CoresRewrite(ViewedRewrite):
         elif index in self._ends:
             self.copy(index)
             self.copy_wait(0)
-            for variable in self._lasting.get(self._ends[index], ()):
-                self._wait_for(variable)
+            self._end_products(self._ends[index])
         elif cores_take(s):
             assert isinstance(s, Tile)  # what tensor cores take
-            self.keep(s.bound, self._product_of_warpgroups(index, s) if index in self._plan.of_warpgroups else self._product(s))
-        else:
+            if index in self._plan.of_warpgroups:
+                self._product_of_warpgroups(index, s)
+            else:
+                self.keep(s.bound, self._product(s))
+        elif index not in self._late_sets:
+            if isinstance(s, Get):
+                self._land_late(s.variable)
             super().take(index)
 
     def _begin(self, loop: int, s: For, ring: Ring) -> None:
         start, stop, step = [self.atom(a) for a in s.args]
+        self._begin_products(ring)
         self.barrier()  # others may still load from the strips
+        for index, strip in ring.staying.items():
+            load = self.program.body[index]
+            assert isinstance(load, TileLoad)  # of a ring
+            self._copy(load, strip, word(0))
         turn = self.for_(word(0), word(ring.ahead), word(1))
-        self._copy_ahead(s, ring, self._turn(start, step, turn), turn)
+        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn)
         self.end()
         counter = self.var(u32, word(0))
         value = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
         self.map[s.bound.id] = value
         turn_now = self.get(counter)
         self.set(counter, self.m("add", turn_now, 1))
-        self._now[loop] = self.m("rem", turn_now, ring.count)
+        self._now[loop], self._turns[loop], self._counters[loop] = self.m("rem", turn_now, ring.count), turn_now, counter
         self.copy_wait(ring.ahead - 1)
         self.barrier()
 
         def copy_ahead() -> None:
-            self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
+            self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), step, self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
         # The first product of warpgroups is begun before: it goes on meanwhile.
         if self._plan.of_warpgroups & ring.products:
@@ -195,16 +200,18 @@ class _CoresRewrite(ViewedRewrite):
         """The loop's value some turns on. It may wrap, past the end."""
         return self.m("add", value, self.m("mul", step, turns if step.type is u32 else self.m.cast(turns, step.type)))
 
-    def _copy_ahead(self, s: For, ring: Ring, value: Atom, strip: Atom) -> None:
-        """Begins the copies of the turn of a value."""
+    def _copy_ahead(self, s: For, ring: Ring, value: Atom, step: Atom, strip: Atom) -> None:
+        """Begins the copies of the turn of a value; for products that are late those of the turn before."""
         before = list(self.map)
-        self.map[s.bound.id] = value
-        for index in ring.slice:
-            self.copy(index)
-        for index, room in ring.loads.items():
-            load = self.program.body[index]
-            assert isinstance(load, TileLoad)  # of a ring
-            self._copy(load, room, strip)
+        for is_late in (False, True)[: 1 + bool(ring.late)]:
+            self.map[s.bound.id] = self.m("sub", value, step) if is_late else value
+            for index in ring.slice:
+                self.copy(index)
+            for index, room in ring.loads.items():
+                load = self.program.body[index]
+                assert isinstance(load, TileLoad)  # of a ring
+                if (index in ring.late_loads) is is_late:
+                    self._copy(load, room, strip)
         self.copy_commit()
         self.map = before
 
@@ -268,7 +275,7 @@ class _CoresRewrite(ViewedRewrite):
         depth_bytes = depth * s.args[0].type.scalar.size_bytes
         k = self.for_(word(0), word(depth_bytes // GROUP_BYTES), word(DEEP_BYTES // GROUP_BYTES), unroll=depth_bytes // DEEP_BYTES)
         left = [[self._lane(factors[0], self.element(layout, (m, n), 0, 2 * row + h), k) for h in range(2)] for row in range(rows)]
-        place = self.bind(_columns_line(layout))
+        place = self.bind(self._columns_line(s))
         right = [self._lane(factors[1], self.m("add", place, 8 * column), k) for column in range(columns)]
         for row in range(rows):
             for column in range(columns):
@@ -277,82 +284,9 @@ class _CoresRewrite(ViewedRewrite):
         self.end()
         return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
 
-    def _product_of_warpgroups(self, index: int, s: Tile) -> Shared:
-        (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
-        layout, acc = self._layouts.values[s.bound.id], self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id])
-        (left, left_first), (right, right_first) = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
-        sums, places = self._put_sums(acc)
-        rows = self.m("add", left_first, self.m("mul", self._warpgroup, 64 * GROUPS))
-        self.emit(WarpgroupProduct(None, (rows, right_first), sums, left.memory, right.memory, m, depth, n, int(right.along_k)))
-        loop = self._plan.block_of(index)
-        if loop in self._due:
-            self._due.pop(loop)()
-        lasting = self._lasting_variable(loop, s) if self._plan.rings[loop].is_spare else None
-        if lasting is not None:
-            self._lasting.setdefault(loop, []).append(lasting)
-        self.emit(WarpgroupWait(None, (word(int(lasting is not None)),), sums))
-        return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
-
-    def _put_sums(self, tile: Shared) -> tuple[Memory, dict[tuple[int, ...], Const]]:
-        """A tile in the private array for products of warpgroups: it, and the places of the registers."""
-        columns = len(tile.layout.offsets(tile.shape, 1)) // 2
-        places: dict[tuple[int, ...], Const] = {
-            (h, 2 * column + e): word(4 * column + 2 * h + e) for column in range(columns) for h in range(2) for e in range(2)
-        }
-        sums = self._sums_of(tile.type, 4 * columns)
-        for r, at in places.items():
-            self.store(sums, (at,), tile.registers[r])
-        return sums, places
-
-    def _lasting_variable(self, loop: int, s: Tile) -> Variable | None:
-        """The variable to which a loop's product adds, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
-        body = self.program.body
-        before = body[self._plan.maker(s.args[2])] if isinstance(s.args[2], Value) else None
-        inside = body[loop : self.program.match[loop]]
-        if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
-            return None
-        touching = [other for other in inside if isinstance(other, VariableStatement) and other.variable is before.variable]
-        is_set = len(touching) == 2 and touching[0] is before and isinstance(touching[1], Set) and touching[1].args[0] is s.bound
-        return before.variable if is_set and sum(before.bound in other.args for other in body) == 1 else None
-
-    def _wait_for(self, variable: Variable) -> None:
-        """Waits for the sums of a variable."""
-        layout, parts = self.parts_of(variable)
-        tile = Shared(variable.type.shape, layout, {r: self.get(part) for r, part in parts.items()})
-        sums, places = self._put_sums(tile)
-        self.emit(WarpgroupWait(None, (word(0),), sums))
-        for r, at in places.items():
-            self.set(parts[r], self.load(sums, (at,)))
-
     def _sums_of(self, type_: Type, count: int) -> Memory:
         """The private array of sums, with room for so many."""
         return self._array(f"tile:sums.{type_}.{count}", Space.PRIVATE, type_, count)
-
-    def _array(self, name: str, space: Space, type_: Type, *shape: int) -> Memory:
-        """The array of a name."""
-        memory = next((m for m in self.memories if m.name == name), None)
-        if memory is None:
-            memory = Memory(name, space, type_, tuple(map(DimConst, shape)), Access.READ_WRITE)
-            self.memories.append(memory)
-        return memory
-
-    def _factor(self, atom: Atom, number: int) -> tuple[Strip, Atom]:
-        """The strip in which a factor lies, and where that begins, in groups."""
-        assert isinstance(atom, Value)  # a tile
-        if atom.id in self._plan.strips:
-            strip, loop = self._plan.strips[atom.id]
-            return strip, self.m("mul", self._now[loop], strip.groups)
-        tile = self.moved(self.tile_of(atom), self.invocations)
-        rows, length = tile.shape
-        along_k, lanes = number == 0, lanes_of(tile.type)
-        stride = padded(length, tile.type, along_k=along_k)
-        memory = self._array(f"tile:{tile.type}.{rows}x{length}.{number}", Space.WORKGROUP, tile.type, rows * stride // lanes, lanes)
-        self.barrier()
-        for r, value in tile.registers.items():
-            at = self.where(self.inside(tile.layout, tile.shape, r), self.linear(tile.layout, tile.shape, r, (stride, 1)), NOWHERE)
-            self.store(memory, (self.m("shr", at, lanes.bit_length() - 1), self.m("and", at, lanes - 1)), value)
-        self.barrier()
-        return Strip(memory, rows, length, stride, 1, along_k, lanes), word(0)
 
     def _lane(self, factor: tuple[Strip, Atom], place: Atom, k: Atom) -> list[Atom]:
         """A group of elements at a place along the other axis, in the k-th group along k, or for lane t of four t groups on."""
@@ -367,7 +301,8 @@ class _CoresRewrite(ViewedRewrite):
         within = m("and", place, lanes - 1)
         return [self.load(strip.memory, (m("add", group, j * strip.stride // lanes), within)) for j in range(lanes)]
 
-
-def _columns_line(layout: Accumulator) -> Line:
-    """The places along columns of what lanes have of the second factor."""
-    return Line(WARP, layout.across, layout.shape[1] // layout.across, _LANE_ROW)
+    def _columns_line(self, s: Tile) -> Line:
+        """The places along columns of what lanes have of the second factor."""
+        layout, (_, n) = self._layouts.values[s.bound.id], s.bound.type.shape
+        assert isinstance(layout, Accumulator)  # of what tensor cores compute
+        return Line(WARP, layout.across, n // layout.across, _LANE_ROW)

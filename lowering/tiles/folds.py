@@ -1,12 +1,13 @@
 """Reductions and scans along an axis of a tile, in the order that `ir.evaluate.tile_meanings` fixes.
 
 Steps of a distance that is a multiple of the number of invocations along the axis stay within each invocation; the others go through workgroup memory, or
-between the lanes of a subgroup where the target has such of a known size.
+between the lanes of a subgroup where the target has such of a known size. Tiles of another layout than most are folded in it where a subgroup has all of the
+axis: each step by a bit of the elements' indices, which is one of a register's number or of a lane's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Final
 
@@ -17,12 +18,14 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import Type, bool_
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared
-from vyre_py.lowering.tiles.tile_layout import power_of_two
+from vyre_py.lowering.tiles.tile_layout import Line, power_of_two
 
 __all__ = ["reduced", "scanned"]
 
 # So many partial results an invocation loads at a time.
 _AT_ONCE: Final = 8
+# Ops whose result is the same in any order, of floats, too.
+_IN_ANY_ORDER: Final = frozenset({"min", "max"})
 # What folds elements of bool, by the op that folds those of other types.
 _OF_BOOL: Final = {OPS["and"]: OPS["logical_and"], OPS["or"]: OPS["logical_or"], OPS["xor"]: OPS["ne"]}
 
@@ -81,8 +84,10 @@ class _Axis:
 
 def reduced(x: Exchanger, op: Op, tile: Shared, along: int) -> Shared:
     """A tile reduced along an axis."""
-    tile = x.moved(tile, x.invocations)
     op = _folding(op, tile.type)
+    if tile.layout != x.invocations and (lanes := _lanes_along(x, tile, along)) is not None:
+        return _by_bits(x, op, tile, along, lanes)
+    tile = x.moved(tile, x.invocations)
     axis, values = _Axis(x, tile.shape, along), tile.registers
     columns = {key: _in_registers(axis, op, [values[_with(key, along, r)] for r in range(axis.held)]) for key in axis.keys}
     if axis.count > 1:
@@ -91,6 +96,41 @@ def reduced(x: Exchanger, op: Op, tile: Shared, along: int) -> Shared:
     parts = {key: _beside(axis, op, column) for key, column in columns.items()}
     shape = (*tile.shape[:along], 1, *tile.shape[along + 1 :])
     return Shared(shape, x.invocations, {_with(key, along, 0): value for key, value in parts.items()})
+
+
+def _lanes_along(x: Exchanger, tile: Shared, along: int) -> dict[int, int] | None:
+    """By the distance between elements along an axis, which bit of the lane's number differs; None where a subgroup has not all of the axis, or has of the
+    last block only some."""
+    line: Line | None = tile.layout.line(tile.shape, along)
+    lanes: dict[int, int] = {}
+    while line is not None:
+        if line.count > 1 and line.over * line.count > x.lanes:
+            return None
+        lanes |= {line.step << k: line.over << k for k in range(line.count.bit_length() - 1)}
+        line = line.then
+    offsets = tile.layout.offsets(tile.shape, along)
+    # All elements, each once, and whole blocks of those that the lanes have.
+    return lanes if len(offsets) << len(lanes) == tile.shape[along] and not any(offset & distance for offset in offsets for distance in lanes) else None
+
+
+def _by_bits(x: Exchanger, op: Op, tile: Shared, along: int, lanes: Mapping[int, int]) -> Shared:
+    """A tile reduced along an axis, whose elements lanes and registers have by the bits of their indices."""
+    offsets, held = tile.layout.offsets(tile.shape, along), tile.layout.held(tile.shape)
+    distances = [1 << k for k in reversed(range(power_of_two(tile.shape[along]).bit_length() - 1))]
+    if op.name in _IN_ANY_ORDER or not tile.type.is_float:
+        distances.sort(key=lanes.__contains__)  # what lanes hand each other is less, then
+    made: dict[tuple[int, ...], Atom] = {}
+    for key in product(*map(range, (*held[:along], *held[along + 1 :]))):
+        column = {offset: tile.registers[_with(key, along, r)] for r, offset in enumerate(offsets)}
+        for h in distances:
+            if h in lanes:
+                column = {at: x.let(op, (value, x.shuffled("shuffle_xor", value, word(lanes[h])))) for at, value in column.items()}
+                continue
+            for at in [at for at in column if at & h]:
+                upper = column.pop(at)
+                column[at - h] = x.let(op, (column[at - h], upper))
+        (made[_with(key, along, 0)],) = column.values()
+    return Shared((*tile.shape[:along], 1, *tile.shape[along + 1 :]), tile.layout, made)
 
 
 def _in_registers(axis: _Axis, op: Op, column: list[Atom]) -> list[Atom]:

@@ -231,12 +231,12 @@ class Rewrite(Exchanger):
         return replace(self._spread(s, lambda r: self.atom(s.args[0])), is_filled=True)
 
     def _iota(self, s: Tile) -> Shared:
-        shape, axis = s.bound.type.shape, s.numbers[0]
-        return self._spread(s, lambda r: self.element(self.invocations, shape, axis, r[axis]))
+        shape, axis, layout = s.bound.type.shape, s.numbers[0], self.layout_of(s.bound)
+        return self._spread(s, lambda r: self.element(layout, shape, axis, r[axis]))
 
     def _spread(self, s: Tile, element: Callable[[tuple[int, ...]], Atom]) -> Shared:
-        shape = s.bound.type.shape
-        return Shared(shape, self.invocations, {r: element(r) for r in self.invocations.registers(shape)})
+        shape, layout = s.bound.type.shape, self.layout_of(s.bound)
+        return Shared(shape, layout, {r: element(r) for r in layout.registers(shape)})
 
     def _transpose(self, s: Tile) -> Shared:
         return self.transposed(self.tile_of(s.args[0]), s.numbers, self.invocations)

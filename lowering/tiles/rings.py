@@ -2,7 +2,11 @@
 
 A factor lies in workgroup memory as a `Strip`: rows of elements, padded so that what the lanes of a warp load at once lies in different banks, or swizzled for
 warpgroups. What a loop loads from buffers for nothing but its products is copied there while the products of earlier turns are computed: a `Ring` has the
-loads of a turn, and the statements from which their offsets are computed, which are written out again for a turn that is some turns ahead.
+loads of a turn, and the statements from which their offsets are computed, which are written out again for a turn that is some turns ahead. What was loaded
+before the loop, for nothing else, is copied once.
+
+Warpgroups take a first factor that is computed from registers. Where such a product only adds to a variable, behind another product, it may be `late`: it is
+begun in the next turn, when the first product of that turn is, and computed while the lanes go on with what that one gave.
 """
 
 from __future__ import annotations
@@ -14,11 +18,26 @@ from typing import Final
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import JUMPS
-from vyre_py.ir.language.nodes import Access, Atom, End, For, Let, Memory, Space, Tile, TileLoad, Value
+from vyre_py.ir.language.nodes import (
+    Access,
+    Atom,
+    End,
+    For,
+    Get,
+    Let,
+    Memory,
+    Set,
+    Space,
+    Tile,
+    TileLoad,
+    Value,
+    Variable,
+    VariableStatement,
+)
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.tiles.multiples import Multiples
-from vyre_py.lowering.tiles.tensor import cores_take, warpgroups_take
+from vyre_py.lowering.tiles.tensor import HELD_BYTES, cores_take, warpgroups_take
 
 __all__ = ["GROUPS", "GROUP_BYTES", "Ring", "RingPlan", "RingTooLarge", "Strip", "lanes_of", "padded"]
 
@@ -70,6 +89,11 @@ class Strip:
         return self.rows * self.stride // self.lanes
 
     @property
+    def size_bytes(self) -> int:
+        """What a strip takes."""
+        return self.groups * self.lanes * self.memory.type.size_bytes
+
+    @property
     def swizzled(self) -> bool:
         """Whether it is for products of warpgroups."""
         return self.lanes * self.memory.type.size_bytes == _SWIZZLED_BYTES
@@ -77,22 +101,28 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a factor is loaded from: statement `at`, `load`; the statements that make the factor of it, with that; and those that compute its offsets."""
+    """What a factor is loaded from: statement `at`, `load`; the statements that make the factor of it, with that; and those that compute its offsets. It
+    `stays` if it is loaded before the loop."""
 
     at: int
     load: TileLoad
     chain: tuple[int, ...]
     offsets: tuple[int, ...]
+    stays: bool
 
 
 @dataclass(slots=True)
 class Ring:
-    """A loop whose factors are copied ahead: its `products`; their `loads`, each with the strip that it fills; the `slice`, statements that compute offsets.
-    There are `count` strips, and copies are begun so many turns `ahead`."""
+    """A loop whose factors are copied ahead: its `products`; their `loads`, each with the strip that it fills; those that are `staying`, copied once; the
+    `slice`, statements that compute offsets; products that are `late`, each with the variable that it adds to, and the loads for them, which go with the
+    turn behind theirs. There are `count` strips, and copies are begun so many turns `ahead`."""
 
     products: set[int] = field(default_factory=set)
     loads: dict[int, Strip] = field(default_factory=dict)
+    staying: dict[int, Strip] = field(default_factory=dict)
     slice: list[int] = field(default_factory=list)
+    late: dict[int, Variable] = field(default_factory=dict)
+    late_loads: set[int] = field(default_factory=set)
     count: int = _FEWEST
     ahead: int = 1
 
@@ -104,25 +134,30 @@ class Ring:
 
 class RingPlan:
     """The loops of a Program that copy ahead, by statement (`rings`), in so many bytes of workgroup memory: with the strip of each factor by the value's number
-    (`strips`), the arrays of all strips (`memories`), the statements that only load factors (`skipped`), and the products `of_warpgroups`. Raises RingTooLarge.
-    """
+    (`strips`), the arrays of all strips (`memories`), the statements that only load factors (`skipped`), the products `of_warpgroups`, and of these those
+    `of_registers`, whose first factor the lanes hold. Raises RingTooLarge."""
 
     def __init__(self, program: Program, invocations: int, ring_bytes: int, *, warpgroups: bool) -> None:
         self._program, self._invocations, self._ring_bytes, self._warpgroups = program, invocations, ring_bytes, warpgroups
         self._made_by: dict[int, int] = {s.result.id: index for index, s in enumerate(program.body) if s.result is not None}
-        self.rings: dict[int, Ring] = {}
-        self.strips: dict[int, tuple[Strip, int]] = {}
-        self.memories: list[Memory] = []
-        self.skipped: set[int] = set()
-        self.of_warpgroups: set[int] = set()
         self.multiple = Multiples(program).of
-        self._plan_all()
+        try:
+            self._plan_all(stay=True)
+        except RingTooLarge:
+            self._plan_all(stay=False)
 
     def maker(self, value: Value) -> int:
         """The statement that binds a value."""
         return self._made_by[value.id]
 
-    def _plan_all(self) -> None:
+    def _plan_all(self, *, stay: bool) -> None:
+        """Plans all loops; what was loaded before them may `stay` in workgroup memory."""
+        self.rings: dict[int, Ring] = {}
+        self.strips: dict[int, tuple[Strip, int]] = {}
+        self.memories: list[Memory] = []
+        self.skipped: set[int] = set()
+        self.of_warpgroups: set[int] = set()
+        self.of_registers: set[int] = set()
         counts, body = uses(self._program), self._program.body
         around: list[int] = []
         for index, s in enumerate(body):
@@ -131,27 +166,54 @@ class RingPlan:
             elif type(s) is End:
                 around.pop()
             elif cores_take(s) and around and isinstance(loop := body[around[-1]], For) and loop.pipeline != 1:
-                self._plan(around[-1], index, counts)
+                self._plan(around[-1], index, counts, stay=stay)
         for at, ring in self.rings.items():
+            self._delay(at, ring, counts)
             self._settle(at, ring)
 
-    def _plan(self, loop: int, product: int, counts: Sequence[int]) -> None:
-        """Takes the factors of a product into the ring of a loop, those that can be copied ahead."""
+    def _plan(self, loop: int, product: int, counts: Sequence[int], *, stay: bool) -> None:
+        """Takes the factors of a product into the ring of a loop, those that can be copied ahead, or once."""
         s = self._program.body[product]
-        sources = [self._source(loop, atom, counts) for atom in s.args[:2]]
+        sources = [source if source is not None and (stay or not source.stays) else None for source in [self._source(loop, a, counts) for a in s.args[:2]]]
+        if all(source is None or source.stays for source in sources):
+            return
         along_k = [(number == 0) is not (source is not None and len(source.chain) > 1) for number, source in enumerate(sources)]
-        taken = self._warpgroups and None not in sources and warpgroups_take(s, self._invocations, along_k=(along_k[0], along_k[1]))
+        held = sources[0] is None and s.args[0].type.scalar.size_bytes == HELD_BYTES
+        taken = self._warpgroups and sources[1] is not None and (held or sources[0] is not None)
+        taken = taken and warpgroups_take(s, self._invocations, along_k=(along_k[0], along_k[1]))
         if taken:
             self.of_warpgroups.add(product)
+            self.of_registers |= {product} if held else set()
         for atom, source, goes_along in zip(s.args[:2], sources, along_k, strict=True):
             if source is None or not isinstance(atom, Value):
                 continue
             ring = self.rings.setdefault(loop, Ring())
             ring.products.add(product)
-            ring.loads[source.at] = self._strip(source.load, goes_along, swizzled=taken)
+            loads = ring.staying if source.stays else ring.loads
+            loads[source.at] = self._strip(source.load, goes_along, swizzled=taken)
             ring.slice += [index for index in source.offsets if index not in ring.slice]
-            self.strips[atom.id] = ring.loads[source.at], loop
+            self.strips[atom.id] = loads[source.at], loop
             self.skipped |= set(source.chain)
+
+    def _delay(self, loop: int, ring: Ring, counts: Sequence[int]) -> None:
+        """Finds the products of a loop that are late: those of registers that only add to a variable, which the turn reads between its first product and
+        them, and nothing in it behind."""
+        body, first = self._program.body, min(ring.products)
+        inside = range(loop, self._program.match[loop])
+        own = self.of_warpgroups & ring.products
+        for product in sorted(own & self.of_registers):
+            s = body[product]
+            assert isinstance(s, Tile) and isinstance(s.args[1], Value)  # a product
+            sets = [other for index in inside if isinstance(other := body[index], Set) and other.args[0] is s.bound and self.block_of(index) == loop]
+            if first not in own or first == product or counts[s.bound.id] != 1 or len(sets) != 1:
+                continue
+            touching = [index for index in inside if isinstance(other := body[index], VariableStatement) and other.variable is sets[0].variable]
+            before = touching[:-1]
+            at = next((at for at, strip in ring.loads.items() if strip is self.strips[s.args[1].id][0]), None)
+            is_late = body[touching[-1]] is sets[0] and all(isinstance(body[index], Get) and first < index < product for index in before)
+            if at is not None and is_late and all(self.block_of(index) == loop for index in (first, product, *before)):
+                ring.late[product] = sets[0].variable
+                ring.late_loads.add(at)
 
     def _strip(self, s: TileLoad, along_k: bool, *, swizzled: bool) -> Strip:
         rows, length = s.shape
@@ -173,16 +235,16 @@ class RingPlan:
             chain.append(at)
         if not isinstance(s, TileLoad) or counts[s.bound.id] != 1 or s.memory.access is not Access.READ or not s.extents[-1]:
             return None
-        if any(self.block_of(index) != loop for index in chain) or any(JUMPS[type(inner)] for inner in body[loop : self._program.match[loop]]):
+        if any(self.block_of(index) != loop for index in chain if index > loop) or any(JUMPS[type(inner)] for inner in body[loop : self._program.match[loop]]):
             return None
         offsets = self._slice(loop, s.indices)
-        return None if offsets is None else _Source(at, s, tuple(chain), tuple(offsets))
+        return None if offsets is None else _Source(at, s, tuple(chain), tuple(offsets), at < loop)
 
     def _settle(self, loop: int, ring: Ring) -> None:
         """Decides how many strips a ring has: as many as the loop's pipelining depth, or else up to four as fit; and gives their arrays sizes. Raises
         RingTooLarge where the depth, or two without one, is more than fits."""
-        strip_bytes = sum([strip.groups * strip.lanes * strip.memory.type.size_bytes for strip in ring.loads.values()])
-        s, fitting = self._program.body[loop], self._ring_bytes // strip_bytes
+        strip_bytes, once = [sum([strip.size_bytes for strip in loads.values()]) for loads in (ring.loads, ring.staying)]
+        s, fitting = self._program.body[loop], max(0, self._ring_bytes - once) // strip_bytes
         assert isinstance(s, For)  # what has a ring
         count = s.pipeline or max(_FEWEST, min(_MOST, fitting))
         if count > fitting:
@@ -192,14 +254,15 @@ class RingPlan:
         ring.ahead = count - 1 - (count > _FEWEST and any(strip.swizzled for strip in ring.loads.values()))
         ring.count = count
         ring.slice.sort()
-        for at, strip in ring.loads.items():
-            memory = replace(strip.memory, shape=(DimConst(strip.groups * count), DimConst(strip.lanes)))
-            sized = replace(strip, memory=memory, count=count)
-            self.memories.append(memory)
-            for value, (known, own) in list(self.strips.items()):
-                if known is strip:
-                    self.strips[value] = sized, own
-            ring.loads[at] = sized
+        for loads, times in ((ring.loads, count), (ring.staying, 1)):
+            for at, strip in loads.items():
+                memory = replace(strip.memory, shape=(DimConst(strip.groups * times), DimConst(strip.lanes)))
+                sized = replace(strip, memory=memory, count=times)
+                self.memories.append(memory)
+                for value, (known, own) in list(self.strips.items()):
+                    if known is strip:
+                        self.strips[value] = sized, own
+                loads[at] = sized
 
     def block_of(self, index: int) -> int:
         """The statement that opens the innermost block around a statement; -1 for the body."""

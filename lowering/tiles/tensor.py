@@ -17,7 +17,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32, i8, i32, u8
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
-__all__ = ["DEEP_BYTES", "ROWS", "WARP", "Accumulator", "accumulators", "cores_take", "invocations_for", "warpgroups_take"]
+__all__ = ["DEEP_BYTES", "HELD_BYTES", "ROWS", "WARP", "Accumulator", "Layouts", "accumulators", "cores_take", "invocations_for", "warpgroups_take"]
 
 WARP: Final = 32
 ROWS: Final = 16  # of a sum
@@ -30,6 +30,7 @@ _WARPGROUP_ROWS: Final = 64
 _WIDEST: Final = 256  # columns of a product of a warpgroup
 _ROW_BYTES: Final = 128  # of a swizzled row
 _TURNED_BYTES: Final = 2  # of the elements that warpgroups take from rows that do not go along k
+HELD_BYTES: Final = 2  # of those of a first factor that they take from registers
 _PRODUCTS: Final = ("mma_tensor", "mma_sm90")
 # The types of the factors, and of the sum. Of f32 a tensor core takes the upper 19 bits (tf32).
 _SUMS: Final[Mapping[tuple[Type, Type], Type]] = {
@@ -39,15 +40,14 @@ _SUMS: Final[Mapping[tuple[Type, Type], Type]] = {
 
 @dataclass(frozen=True, slots=True)
 class Accumulator(TileLayout):
-    """Sums of a tile of `shape` in the registers of `down` by `across` warps."""
+    """Sums of a tile in the registers of `down` by `across` warps. A tile that has one column, or one row, of them is held by all lanes along that axis."""
 
-    shape: tuple[int, int]
     down: int
     across: int
 
     def line(self, shape: tuple[int, ...], axis: int) -> Line:
         """Warps, and within them lanes."""
-        block = self.shape[axis] // (self.down, self.across)[axis]
+        block = max(1, shape[axis] // (self.down, self.across)[axis])
         if axis == 0:
             return Line(WARP * self.across, self.down, block, Line(4, 8))
         return Line(WARP, self.across, block, Line(1, 4, 2))
@@ -57,8 +57,8 @@ class Accumulator(TileLayout):
         if shape[axis] == 1:
             return (0,)
         if axis == 0:
-            return tuple(range(0, self.shape[0] // self.down, 8))
-        return tuple([first + k for first in range(0, self.shape[1] // self.across, _COLUMNS) for k in range(2)])
+            return tuple(range(0, shape[0] // self.down, 8))
+        return tuple([first + k for first in range(0, shape[1] // self.across, _COLUMNS) for k in range(2)])
 
     def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
         """Two along columns."""
@@ -120,14 +120,19 @@ def _shape(s: Statement) -> tuple[int, int]:
     return m, n
 
 
-def _accumulator(shape: tuple[int, int], warps: int) -> Accumulator | None:
-    """The layout of sums over all warps there are."""
+def _accumulator(shape: tuple[int, int], warps: int, *, whole_rows: bool) -> Accumulator | None:
+    """The layout of sums over all warps there are, each of which has whole rows where that is wanted and can be."""
     m, n = shape
     fitting = [
         (down, warps // down) for down in (1, 2, 4, 8) if down <= warps and m % (ROWS * down) == 0 and n % (_COLUMNS * (warps // down)) == 0
     ]  # fmt: skip
-    best = min(fitting, key=lambda grid: m // grid[0] + n // grid[1], default=None)
-    return best and Accumulator(shape, *best)
+    best = min(fitting, key=lambda grid: (whole_rows and grid[1] > 1, m // grid[0] + n // grid[1]), default=None)
+    return best and Accumulator(*best)
+
+
+def _folds_rows(s: Statement) -> bool:
+    """Whether a statement folds each row of a tile."""
+    return isinstance(s, Tile) and s.op.name.startswith("reduce_") and s.numbers[0] == 1 and len(s.args[0].type.shape) == 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +143,28 @@ class Layouts:
     variables: Mapping[int, TileLayout]
 
 
-def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: Collection[int] = ()) -> Layouts:
-    """Which values and variables lie as sums of tensor cores do: those sums, what goes element by element from them, variables that are set to either, and
-    what is loaded for these alone.
-    The products `of_warpgroups` are named by statement.
+def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: Collection[int] = (), of_registers: Collection[int] = ()) -> Layouts:
+    """Which values and variables lie as sums of tensor cores do: those sums, what goes element by element from them, rows of such that are folded, variables
+    that are set to any of these, and what is made for them alone. The products `of_warpgroups` are named by statement, and those `of_registers`, whose first
+    factor the lanes hold as they hold sums.
 
     A value that is made of one variable whose layout is found later is looked at again, so the walk is repeated until nothing changes: as often as variables
     depend on each other at most.
     """
     values: dict[int, TileLayout] = {}
     variables: dict[int, TileLayout] = {}
-    warps = invocations.count // WARP
+    warps, whole_rows = invocations.count // WARP, any(map(_folds_rows, program.body))
     before = -1
     while before != len(variables):
         before = len(variables)
         for index, s in enumerate(program.body):
             layout: TileLayout | None = None
             if index in of_warpgroups:
-                layout = Accumulator(_shape(s), warps, 1)
+                layout = Accumulator(warps, 1)
             elif cores_take(s):
-                layout = _accumulator(_shape(s), warps)
+                layout = _accumulator(_shape(s), warps, whole_rows=whole_rows)
+            elif _folds_rows(s) and isinstance(a := s.args[0], Value) and isinstance(of := values.get(a.id), Accumulator) and of.across == 1:
+                layout = of
             elif isinstance(s, Get):
                 layout = variables.get(s.variable.id)
             elif isinstance(s, Let) and s.bound.type.is_tile:
@@ -166,19 +173,22 @@ def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: C
                 variables.setdefault(s.variable.id, values[s.args[0].id])
             if layout is not None and s.result is not None:
                 values[s.result.id] = layout
-    _go_with(program, values)
+    _go_with(program, values, {index: Accumulator(warps, 1) for index in of_registers})
     return Layouts(values, variables)
 
 
-def _go_with(program: Program, values: dict[int, TileLayout]) -> None:
-    """Gives what is loaded, and what goes element by element from it, the layout of all that is computed from it, where they have one: so nothing of it goes
-    from one invocation to another."""
+def _go_with(program: Program, values: dict[int, TileLayout], of_registers: Mapping[int, TileLayout]) -> None:
+    """Gives what is loaded or counted, and what goes element by element from it, the layout of all that is computed from it, where they have one: so nothing
+    of it goes from one invocation to another. First factors of some products have one, too."""
     wanted: dict[int, set[TileLayout | None]] = {}
-    for s in reversed(program.body):
-        if isinstance(s, (Let, TileLoad)) and s.bound.type.is_tile and s.bound.id not in values and len(found := wanted.get(s.bound.id, set())) == 1:
+    for index, s in reversed(list(enumerate(program.body))):
+        made = s.result
+        is_free = isinstance(s, (Let, TileLoad)) or (isinstance(s, Tile) and s.op.name == "iota")
+        if is_free and made is not None and made.type.is_tile and made.id not in values and len(found := wanted.get(made.id, set())) == 1:
             (layout,) = found
             if layout is not None:
-                values[s.bound.id] = layout
-        for a in s.args:
+                values[made.id] = layout
+        for k, a in enumerate(s.args):
             if isinstance(a, Value) and a.type.is_tile:
-                wanted.setdefault(a.id, set()).add(values.get(s.bound.id) if isinstance(s, Let) else None)
+                goes = values.get(made.id) if isinstance(s, Let) and made is not None else of_registers.get(index) if k == 0 else None
+                wanted.setdefault(a.id, set()).add(goes)

@@ -73,6 +73,18 @@ def test_the_same_bits_on_strict_devices(strict_device: Device, type_: vp.Type) 
     close(bits[0], wanted(arrays, True), type_)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("type_", [vp.f16, vp.bf16], ids=str)
+@pytest.mark.parametrize(
+    ("head", "tiles"), [(64, None), (128, None), (64, (128, 128)), (128, (128, 128)), (128, (64, 64)), (20, None), (256, (64, 32))], ids=str
+)
+def test_by_tensor_cores(head: int, tiles: tuple[int, int] | None, type_: vp.Type, causal: bool) -> None:
+    pipeline = open_device("cuda").compile_native(vp.ops.attention(type_, head, causal=causal, tiles=tiles))
+    for m, n, heads, shared, batch in [(1, 1, 1, 1, 1), (128, 128, 1, 1, 1), (129, 127, 6, 2, 2), (50, 700, 4, 1, 1), (700, 50, 2, 2, 1), (5, 0, 1, 1, 1)]:
+        arrays = given(type_, head, m, n, heads, shared, batch)
+        close(pipeline.dispatch(arrays)["out"], wanted(arrays, causal), type_)
+
+
 @pytest.mark.parametrize("head", [64, 128])
 def test_what_fits_the_memory_of_every_device(head: int) -> None:
     arrays = given(vp.f32, head, 35, 40, heads=2)

@@ -14,15 +14,16 @@ from vyre_py.ops.checks import one_of, refuse, whole
 __all__ = ["attention"]
 
 _WIDEST: Final = 256  # elements of a head
-_LEAST: Final = float(np.finfo(np.float32).min)  # finite, so that the difference of two is no NaN
+_MOST: Final = float(np.finfo(np.float32).max)
 # Queries and keys that a workgroup has at a time: with tensor cores, and without, where all that a product needs fits the memory of every device.
 _CORES: Final = (128, 64)
 _PLAIN: Final = (32, 32)
 
 
 def attention(
-    type_: Type = f32, head: int = 64, *, causal: bool = False, scale: float | None = None, tensor: bool | None = None, tiles: tuple[int, int] | None = None
-) -> vp.Program:
+    type_: Type = f32, head: int = 64, *, causal: bool = False, scale: float | None = None, tensor: bool | str | None = None,
+    tiles: tuple[int, int] | None = None,
+) -> vp.Program:  # fmt: skip
     """out[z, h, i] = sum over j of p[j] v[z, g, j], where p is the softmax over j of scale * q[z, h, i] . k[z, g, j], and g = h // (heads // kv_heads).
 
     Buffers: `q` and `out` of [batch, heads, m, head], `k` and `v` of [batch, kv_heads, n, head], elements of `type_`: f16, bf16 or f32. All but `head`, up to
@@ -32,8 +33,9 @@ def attention(
 
     Scores, their exponentials (as powers of two) and all sums are computed in f32; the exponentials are rounded to `type_` for the second product, and the
     result once. Products are chains of fused multiply-adds, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their
-    own order: it is true unless given for 16 bits. `tiles`, how many queries and keys a workgroup has at a time, is part of the order of sums, too. A row
-    with a score that is NaN or positive infinity is NaN throughout.
+    own order, where exponentials and the last quotient may be approximated, too (`vp.fast`): it is true unless given for 16 bits. `tensor="sm_90"` asks for
+    the bits of that architecture's tensor cores, without approximations. `tiles`, how many queries and keys a workgroup has at a time, is part of the order
+    of sums, too. A row with a score that is NaN or positive infinity is NaN throughout.
 
     T. Dao, D. Y. Fu, S. Ermon, A. Rudra and C. Re, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022), arXiv 2205.14135;
     the sums over blocks of keys are those of M. Milakov and N. Gimelshein (2018), arXiv 1805.02867. Raises ValidationError B108 at the caller's line for
@@ -43,29 +45,34 @@ def attention(
     head = whole("the length of a head", head, 1, _WIDEST)
     scale = 1 / math.sqrt(head) if scale is None else _scale_of(scale)
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
+    by, power = scale * math.log2(math.e), vp.fast.exp2 if tensor is True else vp.exp2
     rows, keys = _shape_of((_CORES if tensor else _PLAIN) if tiles is None else tiles)
     with vp.TileBuilder("attention") as b:
         batch, heads, shared, m, n = b.dim("batch"), b.dim("heads"), b.dim("kv_heads"), b.dim("m"), b.dim("n")
         q, k, v = b.read("q", type_, batch, heads, m, head), b.read("k", type_, batch, shared, n, head), b.read("v", type_, batch, shared, n, head)
         out = b.write("out", type_, batch, heads, m, head)
         b.grid(vp.ceil_div(m, rows), heads, batch)
-        i, h, z = b.let("i", b.workgroup_id(0) * rows), b.workgroup_id(1), b.workgroup_id(2)
+        # Of a causal one the last queries see the most keys: these begin first.
+        place = b.num_workgroups(0) - 1 - b.workgroup_id(0) if causal else b.workgroup_id(0)
+        i, h, z = b.let("i", place * rows), b.workgroup_id(1), b.workgroup_id(2)
         g = b.let("g", h // (heads // shared))
         x = b.let("x", q.tile(z, h, i, 0, shape=(None, None, rows, head)))
-        most, total, acc = b.var("most", f32, _LEAST, shape=(rows, 1)), b.var("total", f32, shape=(rows, 1)), b.var("acc", f32, shape=(rows, head))
+        least = -_MOST / max(1.0, by)
+        most, total, acc = b.var("most", f32, least, shape=(rows, 1)), b.var("total", f32, shape=(rows, 1)), b.var("acc", f32, shape=(rows, head))
         row, column = b.iota(0, (rows, 1)), b.iota(1, (1, keys))
         after = n + i + rows  # less m, one past the last key that the last query of the tile sees
         end = b.let("end", vp.select(after > m, vp.min(after - m, n), 0)) if causal else n
         with b.for_(0, end, keys, name="j") as j:
-            s = vp.mma(x, k.tile(z, g, j, 0, shape=(None, None, keys, head)).T, b.fill(0.0, (rows, keys), f32), tensor=tensor)
-            sees = (column + j < n) & (column + j + m <= row + i + n) if causal else column + j < n
-            s = vp.select(sees, s * (scale * math.log2(math.e)), -math.inf)
+            s = b.var("s", f32, vp.mma(x, k.tile(z, g, j, 0, shape=(None, None, keys, head)).T, b.fill(0.0, (rows, keys), f32), tensor=tensor))
+            with b.if_(j + keys + m > i + n + 1 if causal else j + keys > n):
+                s.set(vp.select((column + j < n) & (column + j + m <= row + i + n) if causal else column + j < n, s, -math.inf))
             above = vp.max(most, s.reduce("max", 1))
-            p, kept = vp.exp2(s - above), vp.exp2(most - above)
+            p, kept = power(vp.fma(s, by, above * -by)), power((most - above) * by)
             most.set(above)
             total.set(total * kept + p.reduce("add", 1))
             acc.set(vp.mma(vp.cast(p, type_), v.tile(z, g, j, 0, shape=(None, None, keys, head)), acc * kept, tensor=tensor))
-        out.tile_store((z, h, i, 0), vp.cast(vp.select(total == 0, 0, acc / total), type_), axes=(2, 3))
+        means = acc * vp.fast.div(1.0, total) if tensor is True else acc / total
+        out.tile_store((z, h, i, 0), vp.cast(vp.select(total == 0, 0, means), type_), axes=(2, 3))
     return b.program
 
 

@@ -190,7 +190,7 @@ class _SimtWalk:
         """Declares what is no argument and fills it with zeros where it may be read so; gives the bytes of workgroup memory."""
         offsets, zeros, size = workgroup_offsets(self.optimised)
         for index, memory in enumerate(self.program.memories):
-            if memory in self.cores.sums:
+            if self.cores.owns(memory):
                 continue  # its elements are by themselves
             if memory.space is Space.PRIVATE:
                 size_bytes = element_count(memory) * memory.type.size_bytes
@@ -300,6 +300,9 @@ class _SimtWalk:
             self.values[s.bound.id] = self.w.let(f"call {llvm_type(signature.result)} @{signature.name}({', '.join(operands)})")
         else:
             names = self.loops.operands(index, [self.atom(a) for a in s.args])
+            if self.cores.narrows(s):
+                self.values[s.bound.id] = self.cores.narrow(s.bound.type, names[0])
+                return
             if s.bound in self.reciprocals:
                 self.values[s.bound.id] = reciprocal(self.w, names[1])
                 return
@@ -362,7 +365,7 @@ class _SimtWalk:
         if s.memory in self.parameters:
             self.values[s.bound.id] = self.parameters[s.memory]
             return
-        if s.memory in self.cores.sums:
+        if self.cores.owns(s.memory):
             assert isinstance(s, Load)  # a private array is loaded from by no other
             self.values[s.bound.id] = self.cores.load(s)
             return
@@ -443,7 +446,7 @@ class _SimtWalk:
         if s.memory is self.result:
             self.w.end(f"ret {llvm_type(s.memory.type)} {self.atom(s.value)}")
             return
-        if s.memory in self.cores.sums:
+        if self.cores.owns(s.memory):
             self.cores.store(s)
             return
         if index in self.rows:

@@ -3,8 +3,9 @@
 The instruction wants of the first factor, for lane 4 g + t, words of neighbours along k, the t-th and the (t + 4)-th. It is given the (2 t)-th and the next,
 of both factors alike, so that a lane loads 8 bytes at once. What is summed is the same.
 
-A warpgroup reads the factors from workgroup memory by descriptors: address and strides in units of 16 bytes, and the swizzle of rows of 128 bytes. Sums that
-are under way are operands and results of every instruction that begins a product or waits for one, so that LLVM moves nothing past these.
+A warpgroup reads the factors from workgroup memory by descriptors: address and strides in units of 16 bytes, and the swizzle of rows of 128 bytes. The first
+factor may be in registers instead, as words of two elements. Sums that are under way are operands and results of every instruction that begins a product or
+waits for them, so that LLVM moves nothing past these.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Final
 from vyre_py.ir.language.nodes import (
     Atom,
     Const,
+    Let,
     Load,
     Memory,
+    Space,
     Statement,
     Store,
     TensorCore,
@@ -39,6 +42,7 @@ _REGISTERS: Final[Mapping[Type, str]] = {f32: "f", i32: "r"}
 _ORDERS: Final = ((0, 2, 1, 3), (0, 1))
 _WORD_BYTES: Final = 4
 _SUMS: Final = 4
+_HELD_WORDS: Final = 4  # of the first factor, that an instruction of a warpgroup takes from a lane's registers
 _KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, WarpgroupProduct)
 _UNIT_BYTES: Final = 16
 _DEEP_BYTES: Final = 32  # of a factor along k that an instruction takes
@@ -53,38 +57,60 @@ def uses_tensor_cores(program: Program) -> bool:
 
 
 class TensorCores:
-    """What a walk over such a Program does for them. `sums` has the places of the elements of private arrays that products are added to: each has one of its
-    own, so that LLVM sees registers in them at once."""
+    """What a walk over such a Program does for them. Private arrays that products are added to have a place for each element, and those that they take a
+    factor from one for each word, so that LLVM sees registers in them at once."""
 
     def __init__(self, w: Writer, program: Program, name_of: Callable[[Atom], str]) -> None:
         self._w, self._name_of = w, name_of
         self._words: dict[tuple[str, ...], str] = {}  # by the block that it was made in, and the elements
-        arrays = dict.fromkeys([s.memory for s in program.body if isinstance(s, TensorCore | WarpgroupProduct)])
+        self._narrowed: dict[str, tuple[Type, str]] = {}  # by the name of a small float: its type, and the f32 that it was cast from
+        products = [s for s in program.body if isinstance(s, _KINDS)]
         # What invocations write to workgroup memory is seen by descriptors behind a fence.
-        self.fences = any(isinstance(s, WarpgroupProduct) for s in program.body)
-        self.sums: dict[Memory, list[str]] = {memory: [w.local(llvm_type(memory.type), zero=True) for _ in range(element_count(memory))] for memory in arrays}
+        self.fences = any(isinstance(s, WarpgroupProduct) for s in products)
+        self._has_products = bool(products)
+        sums = dict.fromkeys([s.memory for s in products if isinstance(s, TensorCore | WarpgroupProduct)])
+        self._sums: dict[Memory, list[str]] = {memory: [w.local(llvm_type(memory.type), zero=True) for _ in range(element_count(memory))] for memory in sums}
+        held = dict.fromkeys([s.left for s in products if isinstance(s, WarpgroupProduct) and s.left.space is Space.PRIVATE])
+        self._held: dict[Memory, list[str]] = {memory: [w.local("i32", zero=True) for _ in range(element_count(memory) // 2)] for memory in held}
+
+    def owns(self, memory: Memory) -> bool:
+        """Whether it is such an array."""
+        return memory in self._sums or memory in self._held
 
     def load(self, s: Load) -> str:
-        """An element of such an array."""
-        return self._w.let(f"load {llvm_type(s.memory.type)}, ptr {self._place(s.memory, s.indices[0])}")
+        """An element of such an array, of sums."""
+        return self._w.let(f"load {llvm_type(s.memory.type)}, ptr {self._sums[s.memory][_number(s.indices[0])]}")
 
     def store(self, s: Store) -> None:
-        """Writes an element of such an array."""
-        self._w.line(f"store {llvm_type(s.memory.type)} {self._name_of(s.value)}, ptr {self._place(s.memory, s.indices[0])}")
+        """Writes an element of such an array. Those of a factor come two by two."""
+        if s.memory in self._sums:
+            self._w.line(f"store {llvm_type(s.memory.type)} {self._name_of(s.value)}, ptr {self._sums[s.memory][_number(s.indices[0])]}")
+        elif _number(s.indices[0]) % 2 == 0:
+            self._even: Atom = s.value
+        else:
+            self._w.line(f"store i32 {self._word((self._even, s.value), 0)}, ptr {self._held[s.memory][_number(s.indices[0]) // 2]}")
 
-    def _place(self, memory: Memory, index: Atom) -> str:
-        assert isinstance(index, Const)  # `lowering.tiles` numbers them
-        return self.sums[memory][index.bits]
+    def narrows(self, s: Let) -> bool:
+        """Whether a statement casts an f32 to a float of 16 bits, in a Program with products: every GPU that has these has an instruction for it."""
+        return self._has_products and s.op.name == "cast" and s.args[0].type is f32 and s.bound.type in (f16, bf16)
+
+    def narrow(self, type_: Type, x: str) -> str:
+        """An f32 cast to a float of 16 bits."""
+        if type_ is f16:
+            name = self._w.let(f"bitcast half {self._w.let(f'fptrunc float {x} to half')} to i16")
+        else:
+            name = self._w.let(f'call i16 asm "cvt.rn.bf16.f32 $0, $1;", "=h,f"(float {x})')
+        self._narrowed[name] = type_, x
+        return name
 
     def multiply(self, s: TensorCore) -> None:
         """Adds a product to four sums."""
         first, (a, b) = s.args[0], [elements[0].type for elements in s.factors]
-        assert isinstance(first, Const)  # as above
         operands = [("i32", self._word(elements, k)) for elements, order in zip(s.factors, _ORDERS, strict=True) for k in order]
         total = _TOTALS[s.memory.type]
         sums = "{$0, $1, $2, $3}"
         head = f"mma.sync.aligned.m16n8k{_DEEP_BYTES // a.size_bytes}.row.col.{total}.{_FACTORS[a]}.{_FACTORS[b]}.{total}"
-        self._tied(s.memory, f"{head} {sums}, {{$4, $5, $6, $7}}, {{$8, $9}}, {sums};", operands, self.sums[s.memory][first.bits : first.bits + _SUMS])
+        self._tied(s.memory, f"{head} {sums}, {{$4, $5, $6, $7}}, {{$8, $9}}, {sums};", operands, self._sums[s.memory][_number(first) : _number(first) + _SUMS])
 
     def _word(self, elements: Sequence[Atom], number: int) -> str:
         """Neighbours as a word."""
@@ -92,7 +118,10 @@ class TensorCores:
         count = _WORD_BYTES // type_.size_bytes
         names = [self._name_of(a) for a in elements[number * count : (number + 1) * count]]
         key = w.current, *names
-        if key not in self._words:
+        if key not in self._words and all(name in self._narrowed for name in names):
+            (type_, low), (_, high) = [self._narrowed[name] for name in names]
+            self._words[key] = w.let(f'call i32 asm "cvt.rn.{_FACTORS[type_]}x2.f32 $0, $1, $2;", "=r,f,f"(float {high}, float {low})')
+        elif key not in self._words:
             vector = f"<{count} x {llvm_type(type_)}>"
             made = "undef"
             for k, name in enumerate(names):
@@ -109,37 +138,48 @@ class TensorCores:
 
     def begin(self, s: WarpgroupProduct, bases: Mapping[Memory, str]) -> None:
         """Begins a product, an instruction for each 32 bytes along k."""
-        type_, deep = s.left.type, _DEEP_BYTES // s.left.type.size_bytes
+        w, type_, deep = self._w, s.left.type, _DEEP_BYTES // s.left.type.size_bytes
         columns_apart = s.depth * _ROW_BYTES // _UNIT_BYTES if not s.along_k else 1
-        left = self._descriptor(bases[s.left], s.args[0], 1)
+        left = "" if s.left in self._held else self._descriptor(bases[s.left], s.args[0], 1)
         right = self._descriptor(bases[s.right], s.args[1], columns_apart)
         count = s.width // 2
         names = ", ".join(f"${k}" for k in range(count))
         head = f"wgmma.mma_async.sync.aligned.m64n{s.width}k{deep}.{_TOTALS[s.memory.type]}.{_FACTORS[type_]}.{_FACTORS[s.right.type]} {{{names}}}"
-        # Sums are kept; of floats no factor is negated; of 16 bits the second may lie by rows that do not go along k.
-        tail = "1" + ", 1, 1" * type_.is_float + f", 0, {int(not s.along_k)}" * (type_.size_bytes == 2)
+        # Of floats no factor is negated; of 16 bits one in workgroup memory may lie by rows that do not go along k, as the second may here.
+        tail = ", 1, 1" * type_.is_float + ", 0" * (type_.size_bytes == 2 and bool(left)) + f", {int(not s.along_k)}" * (type_.size_bytes == 2)
         operands: list[tuple[str, str]] = []
-        lines = ["wgmma.fence.sync.aligned;"]
+        lines: list[str] = []
         for step in range(s.depth // deep):
             first = count + len(operands)
-            operands += [("i64", self._further(left, self._along_k(s, step, s.rows))), ("i64", self._further(right, self._of_right(s, step)))]
-            lines.append(f"{head}, ${first}, ${first + 1}, {tail};")
-        self._tied(s.memory, " ".join([*lines, "wgmma.commit_group.sync.aligned;"]), operands, self.sums[s.memory], touches_memory=True)
+            if left:
+                operands.append(("i64", self._further(left, self._along_k(s, step, s.rows))))
+            else:
+                operands += [("i32", w.let(f"load i32, ptr {place}")) for place in self._held[s.left][step * _HELD_WORDS : (step + 1) * _HELD_WORDS]]
+            factor = ", ".join(f"${k}" for k in range(first, count + len(operands)))
+            lines.append(f"{head}, {factor if left else f'{{{factor}}}'}, ${count + len(operands)}, {int(bool(s.adds or step))}{tail};")
+            operands.append(("i64", self._further(right, self._of_right(s, step))))
+        for condition in s.args[2:]:
+            # Without a product the group is empty: what waits counts groups.
+            skips = f"{{ .reg .pred %skips; setp.eq.u32 %skips, ${count + len(operands)}, 0; @%skips bra $$skipped;"
+            operands.append(("i32", w.let(f"zext i1 {self._name_of(condition)} to i32")))
+            lines = [skips, *lines, "$$skipped: }"]
+        text = " ".join(["wgmma.fence.sync.aligned;", *lines, "wgmma.commit_group.sync.aligned;"])
+        self._tied(s.memory, text, operands, self._sums[s.memory], touches_memory=True, adds=bool(s.adds))
 
     def wait(self, s: WarpgroupWait) -> None:
         """Waits for products."""
-        pending = s.args[0]
-        assert isinstance(pending, Const)  # `lowering.tiles` says how many
-        text = f"wgmma.wait_group.sync.aligned {pending.bits};"
-        if pending.bits:
-            self._w.line(f'call void asm sideeffect "{text}", "~{{memory}}"() convergent')
+        text = f"wgmma.wait_group.sync.aligned {_number(s.args[0])};"
+        if s.releases:
+            self._tied(s.memory, text, (), self._sums[s.memory], touches_memory=True)
         else:
-            self._tied(s.memory, text, (), self.sums[s.memory], touches_memory=True)
+            self._w.line(f'call void asm sideeffect "{text}", "~{{memory}}"() convergent')
 
-    def _tied(self, memory: Memory, text: str, operands: Sequence[tuple[str, str]], places: Sequence[str], *, touches_memory: bool = False) -> None:
-        """An instruction that has the sums in these places for operands and results."""
+    def _tied(
+        self, memory: Memory, text: str, operands: Sequence[tuple[str, str]], places: Sequence[str], *, touches_memory: bool = False, adds: bool = True
+    ) -> None:
+        """An instruction that has the sums in these places for operands and results; for results alone, unless it `adds`."""
         w, type_ = self._w, llvm_type(memory.type)
-        sums = [w.let(f"load {type_}, ptr {place}") for place in places]
+        sums = [w.let(f"load {type_}, ptr {place}") if adds else "undef" for place in places]
         result = f"{{ {', '.join([type_] * len(places))} }}"
         taken = ["l" if of == "i64" else "r" for of, _ in operands]
         registers = ",".join([*[f"={_REGISTERS[memory.type]}"] * len(places), *taken, *map(str, range(len(places))), *["~{memory}"] * touches_memory])
@@ -166,3 +206,9 @@ class TensorCores:
 
     def _of_right(self, s: WarpgroupProduct, step: int) -> int:
         return self._along_k(s, step, s.width) if s.along_k else step * _DEEP_BYTES // s.right.type.size_bytes * _ROW_BYTES // _UNIT_BYTES
+
+
+def _number(atom: Atom) -> int:
+    """A place in an array, or how many: `lowering.tiles` numbers them."""
+    assert isinstance(atom, Const)
+    return atom.bits

@@ -23,6 +23,7 @@ from typing import Any
 import vyre_py as vp
 from tests.bench.cuda.dry import dry_device
 from tests.bench.cuda.peers import forbid
+from tests.bench.cuda.rows_attention import ATTENTION_ROWS
 from tests.bench.cuda.rows_data import DATA_ROWS
 from tests.bench.cuda.rows_elementwise import ELEMENTWISE_ROWS
 from tests.bench.cuda.rows_launch import LAUNCH_ROWS
@@ -34,7 +35,7 @@ from tests.bench.cuda.rows_work import WORK_ROWS
 from tests.bench.cuda.table import Bench, Result, Results, Row
 from vyre_py.drivers.cuda.device import CudaDevice
 
-ROWS: tuple[Row, ...] = (*LAUNCH_ROWS, *DATA_ROWS, *WORK_ROWS, *ELEMENTWISE_ROWS, *REDUCTION_ROWS, *SCAN_ROWS, *OPS_ROWS, *TILE_ROWS)
+ROWS: tuple[Row, ...] = (*LAUNCH_ROWS, *DATA_ROWS, *WORK_ROWS, *ELEMENTWISE_ROWS, *REDUCTION_ROWS, *SCAN_ROWS, *OPS_ROWS, *TILE_ROWS, *ATTENTION_ROWS)
 _PACKAGES = ("llvmlite", "cuda-bindings", "cuda-core", "numpy", "torch", "cupy-cuda13x", "cupy-cuda12x")
 
 

@@ -128,6 +128,22 @@ def test_tensor_cores_give_every_bit_of_the_interpreter(arch: str, type_: Type, 
     assert np.array_equal(made, meant, equal_nan=True), f"{np.sum((made != meant) & ~(np.isnan(made) & np.isnan(meant)))} of {made.size}"
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("head", "tiles"), [(64, (128, 64)), (128, (128, 128)), (64, (64, 128))], ids=str)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_90"])
+def test_attention_has_every_bit_of_the_interpreter(arch: str, head: int, tiles: tuple[int, int], causal: bool) -> None:
+    """Products one behind the other, of which the second has its first factor in registers, and sums of rows."""
+    device = open_device("cuda")
+    if device.target.arch != "sm_90":
+        pytest.skip(f"{device.name} is {device.target.arch}: its tensor cores are not those of compute capability 9.0")
+    program, rng = vp.ops.attention(vp.bf16, head, causal=causal, tensor="sm_90", tiles=tiles), np.random.default_rng(13)
+    for m, n in ((150, 210), (40, 1), (1, 300), (130, 0)):
+        arrays = {name: numbers(rng, (1, heads, rows, head), vp.bf16, 1) for name, heads, rows in (("q", 2, m), ("k", 1, n), ("v", 1, n))}
+        made = device.load(vp.compile_native(program, [arch])).dispatch(arrays)["out"]
+        meant = vp.device("reference").compile_native(program).dispatch(arrays)["out"]
+        assert np.array_equal(made, meant), (m, n, int(np.sum(made != meant)))
+
+
 @pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])
 @pytest.mark.parametrize("size", [(256, 256, 256), (243, 259, 251), (100, 72, 200)], ids=str)
 @pytest.mark.parametrize("types", [(a, b) for a in (vp.i8, vp.u8) for b in (vp.i8, vp.u8)], ids=str)

@@ -238,7 +238,7 @@ def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Stateme
     if kind is TensorCore:
         return TensorCore(None, (Const(u32, 0), *[value] * 12), sums)
     if kind is WarpgroupWait:
-        return WarpgroupWait(None, (Const(u32, 0),), sums)
+        return WarpgroupWait(None, (Const(u32, 0),), sums, 1)
     left, right = array("left", Space.WORKGROUP, u32), array("right", Space.WORKGROUP, u32)
     if kind is Pack:
         return Pack(None, (Const(u32, 0),), array("sums", Space.PRIVATE, f32), left, 0, 0, 0, 1, 8, 8, 8, 8)
@@ -246,7 +246,7 @@ def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Stateme
         return Unpack(None, (Const(u32, 0),), array("sums", Space.PRIVATE, f32), left, 0, 1, 8, 8, 8)
     if kind is PackedProduct:
         return PackedProduct(None, (), sums, left, right, 1, 8, 8, 8, 1, 8, 8, 8, 6, 2)
-    return WarpgroupProduct(None, (Const(u32, 0), Const(u32, 0)), sums, left, right, 64, 64, 8, 0)
+    return WarpgroupProduct(None, (Const(u32, 0), Const(u32, 0)), sums, left, right, 64, 64, 8, 0, 1)
 
 
 OWN = (Trap, Rendezvous, Exchange, Swap)

@@ -13,14 +13,16 @@ import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import Subgroup
+from vyre_py.ir.language.nodes import Subgroup, Value
 from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.passes import as_written, unoptimised
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.tiles import without_tiles
-from vyre_py.lowering.tiles.tile_layout import invocation_grid
+from vyre_py.lowering.tiles.rewrite import Rewrite
+from vyre_py.lowering.tiles.tensor import Accumulator
+from vyre_py.lowering.tiles.tile_layout import TileLayout, invocation_grid
 from vyre_py.lowering.tiles.viewed import over_views
 
 BYTES = 48 << 10
@@ -99,6 +101,30 @@ def test_folds_have_the_bits_of_the_interpreter(op: str, t: Type, lanes: int) ->
             assert_same(on_cpu["y"], want["y"], (shape, axis, workgroup))
         among += any(isinstance(s, Subgroup) for s in form.body)
     assert among > len(LINES)
+
+
+class OfSums(Rewrite):
+    """Gives all tiles of two axes the layout of sums on tensor cores, of four warps with sixteen rows each."""
+
+    def layout_of(self, value: Value) -> TileLayout:
+        return Accumulator(4, 1)
+
+
+@pytest.mark.parametrize(("op", "t"), FOLDS, ids=str)
+def test_rows_of_sums_are_folded_where_they_lie(op: str, t: Type) -> None:
+    """By bits of the columns' numbers: those of registers, and those of the four lanes that share a row."""
+    for shape in ((64, 8), (128, 24), (64, 40), (64, 64)):
+        program = folds(op, t, shape, 1)
+        rewrite = OfSums(program, "compute_90", invocation_grid(program, (32, 4, 1)), BYTES, lanes=32)
+        rewrite.prepare([(Accumulator(4, 1), shape), (Accumulator(4, 1), (shape[0], 1))])
+        form = rewrite.run()
+        sizes, x = {"n0": shape[0], "n1": shape[1]}, numbers(t, shape)
+        want, got = ({"x": x, "y": np.zeros(shape, t.dtype), "z": np.zeros(shape, t.dtype)} for _ in range(2))
+        expected(program, want, sizes)
+        interpret(unoptimised(check(form), expand=EXPANDED_ONLY), got, sizes, races=True)
+        for name in ("y", "z"):
+            assert_same(got[name], want[name], (shape, name))
+        assert not [m for m in form.memories if m.space.name == "WORKGROUP"] and any(isinstance(s, Subgroup) for s in form.body)
 
 
 def test_rows_of_a_warp_need_no_workgroup_memory() -> None:

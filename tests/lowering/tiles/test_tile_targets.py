@@ -126,6 +126,47 @@ def test_a_fused_product_keeps_its_sums_in_registers() -> None:
     assert max(one["spill_store_bytes"] for one in linked.resources.values()) <= 512, linked.log
 
 
+# Elements, how long a head is, whether it is causal, queries and keys.
+ATTENTION = [(vp.bf16, 128, True, (128, 128)), (vp.bf16, 128, False, (128, 64)), (vp.f16, 64, False, (128, 128)), (vp.f16, 64, True, (64, 64))]
+
+
+@pytest.mark.parametrize(("t", "head", "causal", "tiles"), ATTENTION, ids=str)
+def test_attention_keeps_scores_and_sums_in_registers(t: Type, head: int, causal: bool, tiles: tuple[int, int]) -> None:
+    """Both products are those of warpgroups, none waits for the other where it need not, and nothing goes through workgroup memory but what is copied."""
+    need_nvjitlink()
+    program = vp.ops.attention(t, head, causal=causal, tiles=tiles)
+    ptx = emit_text(program, "compute_90a")
+    assert "mma.sync" not in ptx and "ld.shared" not in ptx and "wgmma.wait_group.sync.aligned 1;" in ptx
+    linked = nvjitlink.link(ptx.encode(), "sm_90a", name="attention")
+    assert "C7510" not in linked.log and "C7514" not in linked.log and "C7515" not in linked.log and "serializ" not in linked.log, linked.log
+    assert all(one["spill_store_bytes"] == one["spill_load_bytes"] == 0 for one in linked.resources.values()), linked.log
+    text = emit_text(program, "compute_90a", form="vir")
+    (loop,) = re.findall(r"\n  for j .*?\n  }", text, re.DOTALL)
+    assert loop.count("barrier") == 1 and text.count("barrier") == 3  # before the copies, in each turn, and before the last product
+
+
+def test_a_late_product_is_begun_in_the_next_turn_and_behind_the_loop() -> None:
+    text = emit_text(vp.ops.attention(vp.bf16, 64, tiles=(128, 64)), "compute_90a", form="vir")
+    inside, behind = (part.count("warpgroup_product") for part in re.split(r"\n  }\n", text[text.index("for j") :], maxsplit=1))
+    assert (inside, behind) == (2, 1) and len(re.findall("warpgroup_product .*, if ", text)) == 1
+
+
+def test_a_product_that_a_turn_reads_behind_it_is_not_late() -> None:
+    with vp.TileBuilder("twice") as b:
+        n = b.dim("n")
+        x, y, z = b.read("x", vp.bf16, 64, 64), b.read("y", vp.bf16, n, 64), b.write("z", vp.f32, 64, 64)
+        b.grid(1)
+        acc, most = b.var("acc", vp.f32, shape=(64, 64)), b.var("most", vp.f32, shape=(64, 1))
+        first = x.tile(0, 0, shape=(64, 64))
+        with b.for_(0, n, 64) as j:
+            s = vp.mma(first, y.tile(j, 0, shape=(64, 64)).T, b.fill(0.0, (64, 64), vp.f32), tensor=True)
+            acc.set(vp.mma(vp.cast(s, vp.bf16), y.tile(j, 0, shape=(64, 64)), acc, tensor=True))
+            most.set(vp.max(most, acc.reduce("max", 1)))
+        z[0, 0] = acc - most
+    text = emit_text(b.program, "compute_90a", form="vir")
+    assert text.count("warpgroup_product") == 2 and ", if " not in text
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_strict_products_are_never_those_of_tensor_cores(arch: str) -> None:
     ptx = emit_text(matmul(vp.f16, *SMALL, tensor=False), arch.replace("sm_", "compute_"))

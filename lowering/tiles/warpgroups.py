@@ -1,0 +1,256 @@
+"""Products of warpgroups, in the rewrite of a Program for tensor cores: begun where they stand, and waited for where their sums are first needed.
+
+A product that only adds to a variable may last into the next turn of its loop. One that is late (`rings`) is begun in the next turn: what it is of is kept in
+private arrays until then, and the variable gets its sums when somebody reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import (
+    Access,
+    Atom,
+    Const,
+    Get,
+    Memory,
+    Set,
+    Space,
+    Tile,
+    Value,
+    Variable,
+    VariableStatement,
+    WarpgroupProduct,
+    WarpgroupWait,
+)
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.math.builder import word
+from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
+from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, Strip, lanes_of, padded
+from vyre_py.lowering.tiles.tensor import WARP, Accumulator, Layouts
+from vyre_py.lowering.tiles.viewed import ViewedRewrite
+
+__all__ = ["WarpgroupRewrite"]
+
+_COLUMNS: Final = 8  # of sums that lie together
+_PAIR: Final = 2  # of these, that a lane has
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A product of warpgroups that is under way: the private array of its sums, and where that has each register. It has `landed` once somebody waited."""
+
+    sums: Memory
+    places: Mapping[tuple[int, ...], Const]
+    landed: bool = False
+
+
+def _places(columns: int) -> dict[tuple[int, ...], Const]:
+    """Where the private array of a product of warpgroups has the registers of so many columns."""
+    return {(h, 2 * c + e): word(4 * c + 2 * h + e) for c in range(columns // _COLUMNS) for h in range(2) for e in range(_PAIR)}
+
+
+class WarpgroupRewrite(ViewedRewrite):
+    """A Program with a plan of its rings, whose products of warpgroups read strips of these, or what the lanes hold."""
+
+    _plan: RingPlan
+
+    def _follow(self, layouts: Layouts) -> None:
+        """Makes ready for the products of the plan, whose sums lie in these layouts."""
+        self._layouts = layouts
+        self._warpgroup: Atom = word(0)  # the invocation's
+        self._now: dict[int, Atom] = {}  # by loop: the strip of the turn at hand
+        self._due: dict[int, Callable[[], None]] = {}  # by loop: the copies of the turn at hand, until they are begun
+        self._lasting: dict[int, list[tuple[Variable, _Flight]]] = {}  # by loop: the variables that its products add to all the time
+        self._turns: dict[int, Atom] = {}  # by loop: how many turns there were
+        self._counters: dict[int, Variable] = {}  # by loop: of these
+        self._flights: list[_Flight] = []  # products of warpgroups that were begun and not all waited for, in order
+        self._late_variables = {product: variable for ring in self._plan.rings.values() for product, variable in ring.late.items()}
+        self._late_sets = set(map(self._setting, self._late_variables))
+        self._late_flights: dict[int, _Flight] = {}  # by variable
+
+    def _product_of_warpgroups(self, index: int, s: Tile) -> None:
+        """Begins a product, and the late ones of the turn before with the first of a turn; or keeps a late one until then."""
+        if index in self._late_variables:
+            self._put_late(index, s)
+            return
+        layout, acc, loop = self._layouts.values[s.bound.id], self.tile_of(s.args[2]), self._plan.block_of(index)
+        ring = self._plan.rings[loop]
+        if index in self._plan.of_registers:
+            self._put_held(index, s)
+        is_new = s.op.name == "mma_tensor" and acc.is_filled and all(isinstance(a, Const) and not a.bits for a in acc.registers.values())
+        flight = self._fly(index, s, None if is_new else self.moved(acc, layout))
+        if index == min(ring.products):
+            self._fly_late(loop)
+        if loop in self._due:
+            self._due.pop(loop)()
+        lasting = self._lasting_variable(loop, s) if ring.is_spare else None
+        if lasting is not None:
+            self._lasting.setdefault(loop, []).append((lasting, flight))
+            self._land(flight, lasts=True)
+            self.keep(s.bound, Shared(s.bound.type.shape, layout, {r: self.load(flight.sums, (at,)) for r, at in flight.places.items()}))
+            return
+
+        def landed(register: tuple[int, ...]) -> Atom:
+            self._land(flight)
+            return self.load(flight.sums, (flight.places[register],))
+
+        self.keep(s.bound, Shared(s.bound.type.shape, layout, self.lazy(s.bound, flight.places, landed, len(flight.places))))
+
+    def _fly(self, index: int, s: Tile, acc: Shared | None, condition: tuple[Atom, ...] = (), *, adds: bool = False) -> _Flight:
+        """Begins a product, which is added to a tile, if there is one, or if it `adds` to what its sums are already; where a condition holds, if any."""
+        (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
+        flight = self._flight(index, s)
+        rows: Atom = word(0)
+        if acc is not None:
+            self._put(acc, flight.sums, flight.places)
+        if index in self._plan.of_registers:
+            left = self._held(index, s)
+        else:
+            strip, first = self._factor(s.args[0], 0)
+            left, rows = strip.memory, self.m("add", first, self.m("mul", self._warpgroup, 64 * GROUPS))
+        right, right_first = self._factor(s.args[1], 1)
+        is_more = int(adds or acc is not None or bool(condition))
+        self.emit(WarpgroupProduct(None, (rows, right_first, *condition), flight.sums, left, right.memory, m, depth, n, int(right.along_k), is_more))
+        self._flights.append(flight)
+        return flight
+
+    def _flight(self, index: int, s: Tile) -> _Flight:
+        """Where the sums of a product are while it is under way: each has an array of its own."""
+        places = _places(s.bound.type.shape[1])
+        return _Flight(self._array(f"tile:sums.{index}", Space.PRIVATE, s.bound.type.scalar, len(places)), places)
+
+    def _put(self, tile: Shared, memory: Memory, places: Mapping[tuple[int, ...], Const]) -> None:
+        for r, at in places.items():
+            self.store(memory, (at,), tile.registers[r])
+
+    def _held(self, index: int, s: Tile) -> Memory:
+        """The private array of what a lane has of a product's first factor."""
+        (_, depth), type_ = s.args[0].type.shape, s.args[0].type.scalar
+        return self._array(f"tile:held.{index}", Space.PRIVATE, type_, len(_places(depth)))
+
+    def _put_held(self, index: int, s: Tile) -> None:
+        tile = self.moved(self.tile_of(s.args[0]), Accumulator(self.invocations.count // WARP, 1))
+        self._put(tile, self._held(index, s), _places(tile.shape[1]))
+
+    def _land(self, flight: _Flight, *, lasts: bool = False) -> None:
+        """Waits until the sums of a product are there; for those before it alone if it `lasts` into the next turn."""
+        if not flight.landed:
+            flight.landed = True
+            behind = len(self._flights) - self._flights.index(flight) - (not lasts)
+            self.emit(WarpgroupWait(None, (word(behind),), flight.sums, int(not lasts)))
+            if all(one.landed for one in self._flights):
+                self._flights.clear()
+
+    # ---- products of the turn before
+
+    def _setting(self, product: int) -> int:
+        """The statement that sets the variable of a late product to it."""
+        made = self.program.body[product].result
+        return next(index for index, s in enumerate(self.program.body) if isinstance(s, Set) and s.args[0] is made)
+
+    def _put_late(self, index: int, s: Tile) -> None:
+        """Keeps what a late product is of, until the next turn."""
+        variable = self._late_variables[index]
+        self._land_late(variable)
+        self._put_held(index, s)
+        flight = self._flight(index, s)
+        self._put(self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id]), flight.sums, flight.places)
+
+    def _fly_late(self, loop: int) -> None:
+        """Begins the late products of the turn before, if there was one."""
+        for product, variable in self._plan.rings[loop].late.items():
+            self._late_flights[variable.id] = self._fly(product, self._tile_at(product), None, (self.m("ne", self._turns[loop], word(0)),))
+
+    def _land_late(self, variable: Variable) -> None:
+        """Waits for the late product of a variable, if it is under way."""
+        flight = self._late_flights.pop(variable.id, None)
+        if flight is not None:
+            self._land(flight)
+            self._take(variable, flight)
+
+    def _take(self, variable: Variable, flight: _Flight) -> None:
+        """Sets a variable to the sums of a product."""
+        _, parts = self.parts_of(variable)
+        for r, at in flight.places.items():
+            self.set(parts[r], self.load(flight.sums, (at,)))
+
+    def _put_variable(self, variable: Variable, flight: _Flight) -> None:
+        """What a product adds to is what a variable holds."""
+        layout, parts = self.parts_of(variable)
+        self._put(Shared(variable.type.shape, layout, {r: self.get(part) for r, part in parts.items()}), flight.sums, flight.places)
+
+    def _tile_at(self, product: int) -> Tile:
+        s = self.program.body[product]
+        assert isinstance(s, Tile)  # a product
+        return s
+
+    def _begin_products(self, ring: Ring) -> None:
+        """Before a loop: what its late products add to."""
+        for product, variable in ring.late.items():
+            self._put_variable(variable, self._flight(product, self._tile_at(product)))
+
+    def _end_products(self, loop: int) -> None:
+        """Behind a loop: waits for the products of the last turn, and computes the late ones."""
+        for variable, flight in self._lasting.get(loop, ()):
+            self._wait_for(variable, flight)
+        ring = self._plan.rings[loop]
+        if not ring.late:
+            return
+        self._turns[loop] = self.get(self._counters[loop])
+        self._now[loop] = self.m("rem", self._turns[loop], ring.count)
+        self.if_(self.m("ne", self._turns[loop], word(0)))
+        self.barrier()
+        for product in ring.late:
+            self._land(self._fly(product, self._tile_at(product), None, adds=True))
+        self.end()
+        for product, variable in ring.late.items():
+            self._take(variable, self._flight(product, self._tile_at(product)))
+
+    def _lasting_variable(self, loop: int, s: Tile) -> Variable | None:
+        """The variable to which a loop's product adds, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
+        body = self.program.body
+        before = body[self._plan.maker(s.args[2])] if isinstance(s.args[2], Value) else None
+        inside = body[loop : self.program.match[loop]]
+        if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
+            return None
+        touching = [other for other in inside if isinstance(other, VariableStatement) and other.variable is before.variable]
+        is_set = len(touching) == 2 and touching[0] is before and isinstance(touching[1], Set) and touching[1].args[0] is s.bound
+        return before.variable if is_set and sum(before.bound in other.args for other in body) == 1 else None
+
+    def _wait_for(self, variable: Variable, flight: _Flight) -> None:
+        """Waits for the sums of a variable."""
+        self._put_variable(variable, flight)
+        self.emit(WarpgroupWait(None, (word(0),), flight.sums, 1))
+        self._take(variable, flight)
+
+    # ---- factors
+
+    def _array(self, name: str, space: Space, type_: Type, *shape: int) -> Memory:
+        """The array of a name."""
+        memory = next((m for m in self.memories if m.name == name), None)
+        if memory is None:
+            memory = Memory(name, space, type_, tuple(map(DimConst, shape)), Access.READ_WRITE)
+            self.memories.append(memory)
+        return memory
+
+    def _factor(self, atom: Atom, number: int) -> tuple[Strip, Atom]:
+        """The strip in which a factor lies, and where that begins, in groups."""
+        assert isinstance(atom, Value)  # a tile
+        if atom.id in self._plan.strips:
+            strip, loop = self._plan.strips[atom.id]
+            return strip, word(0) if strip.count == 1 else self.m("mul", self._now[loop], strip.groups)
+        tile = self.moved(self.tile_of(atom), self.invocations)
+        rows, length = tile.shape
+        along_k, lanes = number == 0, lanes_of(tile.type)
+        stride = padded(length, tile.type, along_k=along_k)
+        memory = self._array(f"tile:{tile.type}.{rows}x{length}.{number}", Space.WORKGROUP, tile.type, rows * stride // lanes, lanes)
+        self.barrier()
+        for r, value in tile.registers.items():
+            at = self.where(self.inside(tile.layout, tile.shape, r), self.linear(tile.layout, tile.shape, r, (stride, 1)), NOWHERE)
+            self.store(memory, (self.m("shr", at, lanes.bit_length() - 1), self.m("and", at, lanes - 1)), value)
+        self.barrier()
+        return Strip(memory, rows, length, stride, 1, along_k, lanes), word(0)
