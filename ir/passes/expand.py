@@ -16,9 +16,11 @@ from vyre_py.ir.passes.lets import rewrite_lets
 
 __all__ = ["LONG", "WRITTEN_OUT", "expand"]
 
-# So many uses of an op over one type are written out, where passes know most about them; the others call, if each would be so many statements.
+# So many uses of an op over one type are written out, where passes know most about them, and more while all of them together are so many statements; the
+# others call, if each would be so many statements.
 WRITTEN_OUT: Final = 16
 LONG: Final = 24
+_STATEMENTS: Final = 1024
 
 
 def _component(m: MathBuilder, atom: Atom, lane: int) -> Atom:
@@ -36,7 +38,7 @@ class _Expansion:
     def __init__(self, *, calls: bool) -> None:
         self._calls = calls
         self._uses: Counter[tuple[Op, Type]] = Counter()
-        self._long: set[tuple[Op, Type]] = set()
+        self._most: dict[tuple[Op, Type], int] = {}  # of long ones
 
     def __call__(self, m: MathBuilder, let: Let, args: tuple[Atom, ...]) -> Atom:
         if let.op.name in VECTOR_EXPANSIONS:
@@ -50,13 +52,14 @@ class _Expansion:
 
     def _scalar(self, m: MathBuilder, op: Op, args: tuple[Atom, ...]) -> Atom:
         key = op, args[0].type
-        if key in self._long and self._uses[key] >= WRITTEN_OUT:
+        if key in self._most and self._uses[key] >= self._most[key]:
             return m(op.name, *args)
         before = len(m.out.body)
         made = EXPANSIONS[op.name](m, *args)
         self._uses[key] += 1
-        if self._calls and args[0].type.is_float and len(m.out.body) - before >= LONG:
-            self._long.add(key)
+        length = len(m.out.body) - before
+        if self._calls and args[0].type.is_float and length >= LONG:
+            self._most[key] = max(WRITTEN_OUT, _STATEMENTS // length)
         return made
 
 

@@ -2,8 +2,8 @@
 
     python tests/bench/bench_torch.py [NAME ...] [--device cuda] [--threads N] [--peers eager,inductor] [--families]
 
-The first call has nothing compiled before it, and its time is in seconds; all others are the least of several timings. With `--device cuda` arrays have 16 times
-as many elements.
+The first call has nothing compiled before it, and its time is in seconds; all others are the least of several timings. With `--device cuda` arrays have 16
+times as many elements.
 """
 
 from __future__ import annotations
