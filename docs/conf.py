@@ -6,6 +6,7 @@ inventories of other projects, no fonts, no scripts of others.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ nitpicky = True
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
+os.environ["VYRE_DEVICE"] = "cpu"  # where notebooks run
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "out" / "notebooks")
 nb_execution_timeout = 60

@@ -6,6 +6,7 @@ their steps takes half a minute, and on the CPU by `make docs`, which builds the
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -64,3 +65,12 @@ def test_every_page_stands_in_the_contents_once() -> None:
                 listed += [(page.parent / (re.sub(r".*<(.*)>", r"\1", line) + ".md")).resolve() for line in named]
     listed = [page for page in listed if page.exists()]
     assert sorted(listed) == [page for page in pages() if page != ROOT / "docs" / "index.md"]
+
+
+def test_notebooks_are_kept_without_what_they_printed() -> None:
+    """`make site` runs them."""
+    notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    for notebook in notebooks:
+        code = [cell for cell in json.loads(notebook.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+        assert code and not any(cell["outputs"] or cell["execution_count"] for cell in code), notebook.name
