@@ -21,7 +21,8 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ir.passes import Optimised, optimise
-from vyre_py.ir.passes.expand import expand
+from vyre_py.ir.passes import expand as expansion
+from vyre_py.ir.passes.expand import WRITTEN_OUT, expand
 from vyre_py.ir.passes.pipeline import unoptimised
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.compile import emit_text
@@ -34,6 +35,24 @@ USES = 24  # of which the first sixteen are written out
 ROWS = 1024
 Array = np.ndarray[Any, Any]
 Run = Callable[[Program, dict[str, Array], Type], Array]
+
+
+@pytest.fixture(autouse=True)
+def few_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen uses of every long op, however short it is among them."""
+    monkeypatch.setattr(expansion, "_STATEMENTS", 0)
+
+
+def test_more_uses_are_written_out_while_they_are_few_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    def called(name: str, uses: int) -> int:
+        text = "program many(n) workgroup(64) over(n) {\nbuffer x: f32[n] read_write\nlet i = global_id.x\nvar v: f32 = x[i]\n"
+        program = Program.from_text(text + f"v = {name}(v + x[i])\n" * uses + "x[i] = v\n}")
+        return sum(getattr(s, "op", None) is OPS[name] for s in expand(program, frozenset({name})).body)
+
+    assert called("exp", WRITTEN_OUT + 4) == called("exp", 40) - 20 == 4
+    monkeypatch.undo()
+    assert called("exp", 32) == 0 < called("exp", 200)
+    assert called("lgamma", WRITTEN_OUT + 4) == 4
 
 
 def text_of(name: str, type_: Type) -> str:
