@@ -24,6 +24,7 @@ from face_page import face_page  # noqa: E402 - as above
 from fast_page import fast_page  # noqa: E402 - as above
 from kernel_pages import FIGURE_PAGES, FIGURE_PICTURES  # noqa: E402 - as above
 from math_ulp_page import ulp_page  # noqa: E402 - as above
+from model_pictures import MODEL_PICTURES  # noqa: E402 - as above
 from reference_pages import REFERENCE  # noqa: E402 - as above
 from telemetry_page import telemetry_page  # noqa: E402 - as above
 from tile_pictures import PICTURES  # noqa: E402 - as above
@@ -345,7 +346,7 @@ def errors_page() -> str:
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "ir/OPS.md": ops_page, "ir/ERRORS.md": errors_page, "ir/math/ULP.md": ulp_page,
     "lowering/FAST.md": fast_page, "lowering/CODEGEN.md": codegen_page, "lowering/ARTIFACT.md": artifact_page,
-    "drivers/TELEMETRY.md": telemetry_page, "vyre_py/__init__.pyi": face_page, **REFERENCE, **PICTURES, **FIGURE_PAGES, **FIGURE_PICTURES,
+    "drivers/TELEMETRY.md": telemetry_page, "vyre_py/__init__.pyi": face_page, **REFERENCE, **PICTURES, **MODEL_PICTURES, **FIGURE_PAGES, **FIGURE_PICTURES,
 }
 
 
