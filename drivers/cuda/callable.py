@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.launch.attributes import launch_attributes
+from vyre_py.drivers.cuda.launch.cooperative import resident_workgroups
 from vyre_py.drivers.cuda.launch.launch import record_of, stream_handle
 from vyre_py.drivers.cuda.launch.launcher import Launcher
 from vyre_py.drivers.cuda.native.entry_call import C_CALL, C_CALL_SYMBOL, ENTRY_CALL, ENTRY_CALL_SYMBOL
@@ -20,6 +21,7 @@ from vyre_py.lowering.llvm.callable import PlanCode, plan_code
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
+    from vyre_py.drivers.cuda.launch.module import CudaModule
     from vyre_py.drivers.pipeline import Pipeline
 
 __all__ = ["CudaCallEntry", "make"]
@@ -29,8 +31,6 @@ _COUNTED: Final = ("launches", "elements_launched", "threads_scheduled", "thread
 
 def _lacks(device: CudaDevice, step: Step) -> str:
     """What launches of a step need besides arguments."""
-    if step.persistent:
-        return "a Program whose workgroups walk through the grid"
     if launch_attributes(device.capability, step, DispatchConfig(), (1, 1, 1)):
         return "a Program whose launches have attributes: cooperative, dependent"
     return ""
@@ -43,12 +43,20 @@ def make(device: CudaDevice, pipeline: Pipeline) -> CallEntry:
         return CallEntry(pipeline, "a Program of several steps")
     if lacks := _lacks(device, steps[0]):
         return CallEntry(pipeline, lacks)
-    code = plan_code(pipeline.artifact.interface, steps[0], limits.workgroups, limits.elements, limits.buffer_bytes)
+    fits = _fits(device, steps[0], pipeline._codes[0]) if steps[0].persistent else ()
+    if 0 in fits:
+        return CallEntry(pipeline, "a Program not one of whose workgroups fits")
+    code = plan_code(pipeline.artifact.interface, steps[0], limits.workgroups, limits.elements, limits.buffer_bytes, fits)
     if code is None:
         return CallEntry(pipeline, "a Program with grid barriers, scans over the grid, asserts or prints, or code that can be ended")
     problem = layout_problem()
     type_ = CudaCallEntry if problem else native_type(_NativeCudaEntry, ENTRY_CALL_SYMBOL, ENTRY_CALL)
     return type_(device, pipeline, code, problem)
+
+
+def _fits(device: CudaDevice, step: Step, modules: tuple[CudaModule, ...]) -> tuple[int, ...]:
+    """How many workgroups of each entry run at once."""
+    return tuple([resident_workgroups(device.context, module.function, step.workgroup, module.workgroup_bytes) for module in modules])
 
 
 class CudaCallEntry(NativeEntry):

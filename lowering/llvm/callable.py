@@ -8,7 +8,7 @@ belongs to a kind of device but the limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -245,9 +245,13 @@ def _fill(line: _PlanLines, step: Step, addresses: Mapping[str, str], params: Ma
             _number(line, slot, value)
 
 
-def _entry(line: _PlanLines, step: Step, addresses: Mapping[str, str], counts: list[str]) -> str:
+def _entry(line: _PlanLines, step: Step, addresses: Mapping[str, str], counts: list[str], fits: Sequence[int]) -> str:
     """The number of the best entry whose needs are met; the workgroups that it takes along x go to the grid."""
-    number, along = str(len(step.entries) - 1), _launched(line, step, step.entries[-1], counts[0])
+    launched = [_launched(line, step, entry, counts[0]) for entry in step.entries]
+    if step.persistent:
+        total = line.product(line.product(counts[0], counts[1]), counts[2])
+        launched = [line.emit(f"call i64 @llvm.smin.i64(i64 {total}, i64 {fit})") for fit in fits]
+    number, along = str(len(step.entries) - 1), launched[-1]
     for index in range(len(step.entries) - 2, -1, -1):
         entry = step.entries[index]
         unmet = []
@@ -257,7 +261,7 @@ def _entry(line: _PlanLines, step: Step, addresses: Mapping[str, str], counts: l
             unmet.append(line.emit(f"icmp ne i64 {rest}, 0"))
         missed = line.any(unmet)
         number = line.emit(f"select i1 {missed}, i32 {number}, i32 {index}")
-        along = line.emit(f"select i1 {missed}, i64 {along}, i64 {_launched(line, step, entry, counts[0])}")
+        along = line.emit(f"select i1 {missed}, i64 {along}, i64 {launched[index]}")
     _store(line, "%grid", 24, "i64", along)
     return number
 
@@ -271,9 +275,12 @@ def _launched(line: _PlanLines, step: Step, entry: Entry, count: str) -> str:
     return line.emit(f"add i64 {full}, {line.ceil_div(left, width)}")
 
 
-def plan_code(interface: Interface, step: Step, limits: tuple[int, int, int], elements: int, size_bytes: int) -> PlanCode | None:
-    """The code for a step of a device whose grids, buffers' elements and buffers' bytes have these limits. None where the step has arguments that the driver
-    keeps for each launch: grid barriers, scans, reports, words that end it."""
+def plan_code(
+    interface: Interface, step: Step, limits: tuple[int, int, int], elements: int, size_bytes: int, fits: Sequence[int] = (),
+) -> PlanCode | None:  # fmt: skip
+    """The code for a step of a device whose grids, buffers' elements and buffers' bytes have these limits. `fits` says how many workgroups of each entry of a
+    persistent one run at once. None where the step has arguments that the driver keeps for each launch: grid barriers, scans, reports, words that
+    end it."""
     if any(slot.kind not in _TAKEN for slot in step.layout.slots):
         return None
     params, at = {}, 0
@@ -286,13 +293,13 @@ def plan_code(interface: Interface, step: Step, limits: tuple[int, int, int], el
     counts, empty = _grid(line, step, limits)
     for axis, count in enumerate(counts):
         _store(line, "%grid", 8 * axis, "i64", count)
-        _store(line, "%grid", 24 + 8 * axis, "i64", count)
+        _store(line, "%grid", 24 + 8 * axis, "i64", "1" if step.persistent else count)
     general = len(line.broken)  # what must hold even where nothing is to run; the rest is about values
     for memory in interface.buffers:
         for expr in memory.shape:
             line.require("sge", line.dim(expr), 0)
     _fill(line, step, addresses, params, counts)
-    number = _entry(line, step, addresses, counts)
+    number = _entry(line, step, addresses, counts, fits)
     result = _result(line, number, empty, general)
     head = f"define i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid) {{"
     return PlanCode("\n".join([_CEIL_DIV, head, *line.lines, f"  ret i32 {result}", "}", ""]), params, at)

@@ -306,7 +306,6 @@ int look(const axpy_arguments_t *given, uint64_t *groups)
         (AXPY, "wgsl", {}, "C is made of code for cpu, sm_NN and compute_NN"),
         (AXPY, "reference", {}, "C is made of code for cpu"),
         (AXPY, "compute_90", {"interruptible": True}, "interruptible=True"),
-        (AXPY, "compute_90", {"persistent": True}, "persistent=True"),
         (AXPY, "compute_90", {"dependent": True}, "dependent=True"),
         ("program g(n) workgroup(32) over(n) { buffer y: u32[n] read_write\n y[global_id.x] = 1u32\n grid_barrier\n y[0u32] = n }", "compute_90", {},
          "a Program with a grid barrier"),
@@ -447,6 +446,24 @@ def test_cuda_code_over_a_stand_in_for_the_driver(tmp_path, driver):
     assert library.axpy_launch(module, ctypes.byref(made), None) == 0 and driver.log() == []
     assert library.axpy_unload(module) == 0
     assert driver.log() == ["cuCtxPushCurrent 77", "cuModuleUnload 9", "cuCtxPopCurrent"]
+
+
+@pytest.mark.parametrize(("workgroup", "status"), [(256, 0), (512, 701)])
+def test_kernels_that_walk_through_the_grid_are_launched_as_often_as_they_run_at_once(tmp_path, driver, workgroup, status):
+    artifact = artifact_of(AXPY, "compute_80", persistent=True, workgroup=(workgroup, 1, 1))
+    library, _ = cuda_library(artifact, tmp_path, "-pedantic", f"-I{driver.include}", *driver.options)
+    module, made = (ctypes.c_uint64 * 16)(), fields_of(artifact.interface, ctypes.c_uint64)()
+    assert library.axpy_load(module, ctypes.c_void_p(77)) == status
+    loaded = driver.log()
+    assert f"cuOccupancyMaxActiveBlocksPerMultiprocessor 8 {workgroup} 0" in loaded
+    assert loaded[-2:] == ["cuModuleUnload 9", "cuCtxPopCurrent"] if status else loaded[-1] == "cuCtxPopCurrent"
+    made.buffer0, made.buffer1 = 0x100000, 0x200000
+    for size, groups, launched in ((1000, 4, 4), (10000, 40, 8)) if not status else ():
+        made.shape0[0] = made.shape1[0] = size
+        assert library.axpy_launch(module, ctypes.byref(made), None) == 0
+        words = driver.log()[1].split()
+        assert words[2:5] == [str(launched), "1", "1"]
+        assert bytes.fromhex(words[-1])[-12:] == np.uint32([groups, 1, 1]).tobytes()
 
 
 WIDE = """program wide(n) workgroup(1) grid(1) {

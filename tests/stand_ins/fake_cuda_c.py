@@ -14,13 +14,17 @@ __all__ = ["CUDA_H", "FakeLibrary", "fake_library"]
 CUDA_H = """
 #ifndef CUDA_H
 #define CUDA_H
+#include <stddef.h>
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
-typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_CONTEXT = 201, CUDA_ERROR_NO_BINARY_FOR_GPU = 209, CUDA_ERROR_UNKNOWN = 999 } CUresult;
+typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_CONTEXT = 201, CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
+               CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701, CUDA_ERROR_UNKNOWN = 999 } CUresult;
 typedef enum { CU_JIT_OPTIMIZATION_LEVEL = 7 } CUjit_option;
+typedef int CUdevice;
+typedef enum { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16 } CUdevice_attribute;
 typedef enum { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 } CUfunction_attribute;
 #define CU_LAUNCH_PARAM_END ((void *)0)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
@@ -34,6 +38,9 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value);
+CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int size, size_t shared);
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
                         void **parameters, void **extra);
 #endif
@@ -98,6 +105,22 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     (void)attribute;
     SAY("cuFuncSetAttribute %d %d\n", (int)(uintptr_t)function, value);
     return answer("cuFuncSetAttribute");
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) { SAY("cuCtxGetDevice\n"); *device = 3; return answer("cuCtxGetDevice"); }
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    SAY("cuDeviceGetAttribute %d %d\n", (int)attribute, device);
+    *value = 4;
+    return answer("cuDeviceGetAttribute");
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int size, size_t shared)
+{
+    SAY("cuOccupancyMaxActiveBlocksPerMultiprocessor %d %d %d\n", (int)(uintptr_t)function, size, (int)shared);
+    *blocks = size > 256 ? 0 : 2;
+    return answer("cuOccupancyMaxActiveBlocksPerMultiprocessor");
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,

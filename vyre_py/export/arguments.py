@@ -241,6 +241,9 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
             if slot.kind is SlotKind.PARAM:
                 self._pack_param(slot)
                 continue
+            if slot.axis is not None:
+                self._say(f"groups = plan->groups[{slot.axis}];", f"memcpy(plan->block.bytes + {slot.offset_bytes}, &groups, {slot.size_bytes});")
+                continue
             assert slot.expr is not None  # an extent; `export_c` refuses the others
             self._say(f"size = {self._sizes.expression(slot.expr)}; /* {commented(print_dim(slot.expr))} */")
             self._refuse(f"!fits || size < 0 || size >= INT64_C({1 << 32 if slot.size_bytes == 4 else 1 << 48})", "SIZE")

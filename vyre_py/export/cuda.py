@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 from vyre_py.export.arguments import Arguments, Limits
@@ -16,17 +17,29 @@ LIMITS: Final = Limits((2**31 - 1, 65535, 65535), SIZE_LIMIT - 1)  # every GPU's
 # More than this a kernel may have only when it is asked for.
 _STATIC_WORKGROUP_BYTES: Final = 48 << 10
 _A_LINE: Final = 24
+_DEVICE: Final = """\
+    int each, count = 0;
+    CUdevice device;
+"""
+# As many workgroups as run at once, or fewer if the grid has no more, along x.
+_WALKED: Final = """\
+    plan.groups[0] *= plan.groups[1] * plan.groups[2];
+    plan.groups[1] = plan.groups[2] = 1;
+    if (plan.groups[0] > module->resident[plan.entry])
+        plan.groups[0] = module->resident[plan.entry];
+"""
 
 
 def functions(name: str, step: Step) -> str:
     """What the source defines."""
+    resident = f"    uint64_t resident[{len(step.entries)}]; /* how many workgroups of each run at once */\n" if step.persistent else ""
     return f"""\
 /* The code, loaded into a context. */
 typedef struct {name}_module {{
     CUcontext context;
     CUmodule module;
     CUfunction kernels[{len(step.entries)}];
-}} {name}_module_t;
+{resident}}} {name}_module_t;
 
 /* Loads the code into a context; into the calling thread's current one where that is NULL. */
 int {name}_load({name}_module_t *module, CUcontext context);
@@ -66,7 +79,7 @@ def source(arguments: Arguments, step: Step) -> str:
     table = ", ".join([f"image_{number}.bytes" for number in range(len(images))])
     level = min(entry.details.get("assembler_level", 4) for entry in step.entries)
     symbols = ", ".join([quoted(entry.symbol) for entry in step.entries])
-    x, y, z = step.workgroup
+    (x, y, z), walked = step.workgroup, _WALKED if step.persistent else ""
     return f"""\
 #include "{name}.h"
 
@@ -85,7 +98,7 @@ static int {name}_find({name}_module_t *module)
     void *values[1] = {{(void *)(uintptr_t){level}}};
     CUresult status = CUDA_ERROR_NO_BINARY_FOR_GPU;
     unsigned k;
-    for (k = 0; k < {len(images)} && status == CUDA_ERROR_NO_BINARY_FOR_GPU; k++)
+{_DEVICE if step.persistent else ""}    for (k = 0; k < {len(images)} && status == CUDA_ERROR_NO_BINARY_FOR_GPU; k++)
         status = cuModuleLoadDataEx(&module->module, images[k], 1, options, values);
     if (status == CUDA_ERROR_NO_BINARY_FOR_GPU)
         return VYRE_ERROR_CODE;
@@ -93,7 +106,7 @@ static int {name}_find({name}_module_t *module)
         return (int)status;
     for (k = 0; k < {len(step.entries)} && status == CUDA_SUCCESS; k++) {{
         status = cuModuleGetFunction(&module->kernels[k], module->module, symbols[k]);
-{_allowed(step.workgroup_bytes)}    }}
+{_allowed(step.workgroup_bytes)}{_resident(step)}    }}
     if (status != CUDA_SUCCESS)
         cuModuleUnload(module->module);
     return (int)status;
@@ -135,7 +148,7 @@ int {name}_launch(const {name}_module_t *module, const {name}_arguments_t *argum
     extra[4] = CU_LAUNCH_PARAM_END;
     if ((status = cuCtxPushCurrent(module->context)) != CUDA_SUCCESS)
         return (int)status;
-    status = cuLaunchKernel(module->kernels[plan.entry], (unsigned)plan.groups[0], (unsigned)plan.groups[1], (unsigned)plan.groups[2], {x}, {y}, {z},
+{walked}    status = cuLaunchKernel(module->kernels[plan.entry], (unsigned)plan.groups[0], (unsigned)plan.groups[1], (unsigned)plan.groups[2], {x}, {y}, {z},
                             {step.workgroup_bytes}, stream, NULL, extra);
     last = cuCtxPopCurrent(&popped);
     return (int)(status != CUDA_SUCCESS ? status : last);
@@ -162,4 +175,21 @@ def _allowed(workgroup_bytes: int) -> str:
     return f"""\
         if (status == CUDA_SUCCESS)
             status = cuFuncSetAttribute(module->kernels[k], {attribute}, {workgroup_bytes});
+"""
+
+
+def _resident(step: Step) -> str:
+    """What asks how many workgroups of a kernel that walks through the grid run at once."""
+    if not step.persistent:
+        return ""
+    return f"""\
+        if (status == CUDA_SUCCESS)
+            status = cuCtxGetDevice(&device);
+        if (status == CUDA_SUCCESS)
+            status = cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+        if (status == CUDA_SUCCESS)
+            status = cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, module->kernels[k], {prod(step.workgroup)}, {step.workgroup_bytes});
+        if (status == CUDA_SUCCESS && each < 1)
+            status = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+        module->resident[k] = status == CUDA_SUCCESS ? (uint64_t)each * (uint64_t)count : 0;
 """

@@ -158,6 +158,14 @@ def test_persistent_launches_are_bound_and_set(gpu):
     assert pipeline.dispatch({"y": np.zeros(0, np.uint32), "a": 7})["y"].size == 0
 
 
+def test_persistent_kernels_are_called_by_native_code(gpu):
+    text = "program p(n) workgroup(64) { param a: u32\n buffer y: u32[n] read_write\n y[global_id.x] = y[global_id.x] + a }"
+    entry, y = gpu.compile_native(parse(text), PERSISTENT).callable(), gpu.upload(np.zeros(1 << 22, np.uint32))
+    assert not entry.explain(a=3, y=y)
+    entry(a=3, y=y)
+    assert (y.read() == 3).all()
+
+
 # ---------------------------------------------------------------- programmatic dependent launch
 
 
