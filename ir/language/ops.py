@@ -48,7 +48,7 @@ from vyre_py.ir.language.types import (
 )
 
 __all__ = [
-    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
+    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "JOINED", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
 ]
 
 
@@ -276,6 +276,11 @@ OPS: Final[Mapping[str, Op]] = {
     )
 }
 
+
+# Only in Programs that were made for a target: two elements of 16 bits as they are, the first in the lower half of a word.
+JOINED: Final = _row(
+    "joined", 0, (_T, _T), Result.FIXED, frozenset(t for t in SCALARS.values() if t.bits == 16), None, "The bits of two elements.", lanes=_SCALAR, fixed=u32
+)
 
 # Ops that only their expansion defines.
 EXPANDED_ONLY: Final = frozenset(name for name, row in OPS.items() if row.evaluate is None and not row.is_query)

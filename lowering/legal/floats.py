@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from vyre_py.ir.language.nodes import Atom, Let, const
+from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, i32, u32
 from vyre_py.ir.math import MathBuilder
@@ -23,7 +24,7 @@ from vyre_py.lowering.legal.byte_floats import narrowed, widened
 __all__ = ["narrow_floats"]
 
 _NARROW: Final = frozenset({f8e4m3, f8e5m2, f16, bf16})
-_KEPT: Final = frozenset({"select", "bitcast"})
+_KEPT: Final = frozenset({"select", "bitcast", JOINED.name})
 
 _F32_EXACT_BITS: Final = 24  # integers of up to as many bits are f32
 # Type that does not reach as far as integers do -> a power of two that it takes for too large, as all above.

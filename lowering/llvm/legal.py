@@ -9,6 +9,7 @@ from typing import Final
 from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.language.effects import ORDERS, SYNCHRONISES
 from vyre_py.ir.language.nodes import TARGET_KINDS, Atomic, Let, Memory, Space, WarpgroupProduct
+from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -32,7 +33,9 @@ def symbol_of(program: Program) -> str:
 def _missing_ops(optimised: Optimised) -> Iterator[Missing]:
     program, functions = optimised.program, optimised.functions
     for index, statement in enumerate(program.body):
-        if isinstance(statement, Let) and not statement.op.is_query and statement.op.name not in NVPTX_EMITTERS and signature_of(statement) not in functions:
+        if not isinstance(statement, Let) or statement.op.is_query or statement.op is JOINED:
+            continue
+        if statement.op.name not in NVPTX_EMITTERS and signature_of(statement) not in functions:
             yield Missing(f"op {statement.op.name}", program.place(index))
 
 

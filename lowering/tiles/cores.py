@@ -13,6 +13,7 @@ from vyre_py.ir.language.nodes import (
     Memory,
     MemoryStatement,
     Space,
+    Statement,
     TensorCore,
     Tile,
     TileLoad,
@@ -21,17 +22,21 @@ from vyre_py.ir.language.nodes import (
     Var,
     Variable,
 )
+from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.language.types import Type, bf16, f16, u16, u32
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.exchange import NOWHERE, Shared
+from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared
 from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.tensor import (
     DEEP_BYTES,
+    TOGETHER,
     WARP,
     Accumulator,
+    Gathered,
     accumulators,
     cores_take,
+    gathered,
     invocations_for,
 )
 from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid, shapes_of
@@ -40,9 +45,10 @@ from vyre_py.lowering.tiles.warpgroups import WarpgroupRewrite
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
-_PAIR: Final = 2  # elements that a lane stores together
+_PAIR: Final = 2  # elements that a lane stores together as it has them
 _COLUMNS: Final = 8  # of sums that lie together
 _BAND: Final = 8  # rows of the grid
+_NARROW: Final = (bf16, f16)  # elements that are handed on among lanes, so that these store more together
 _LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
 
 
@@ -91,6 +97,7 @@ class _CoresRewrite(WarpgroupRewrite):
             (layout, a.type.shape) for s in self.program.body if isinstance(s, Let) and s.bound.type.is_tile
             and (layout := self._layouts.values.get(s.bound.id)) is not None for a in s.args if a.type.is_tile
         ]
+        tiles += [(layout, s.args[-1].type.shape) for s in self.program.body if (layout := self._stores_gathered(s)) is not None]
         self.prepare(tiles)
         for line in (_LANE_ROW, _LANE_COLUMN):
             self.bind(line)
@@ -129,15 +136,44 @@ class _CoresRewrite(WarpgroupRewrite):
             m: lanes for m, lanes in wanted.items()
             if splits(m, lanes) and all(self._plan.multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
         }  # fmt: skip
-        return read | dict.fromkeys(filter(self._stores_pairs, self.program.buffers), _PAIR)
+        return read | {m: lanes for m in self.program.buffers if (lanes := self._stored_together(m)) > 1}
 
-    def _stores_pairs(self, memory: Memory) -> bool:
-        """Whether a buffer is only written, by tiles that lie as sums do: of these a lane has neighbours two by two."""
+    def _stored_together(self, memory: Memory) -> int:
+        """How many neighbours a lane stores together of a buffer that is only written, by tiles that lie as sums do; 1 for any other."""
         touching = [s for s in self.program.body if isinstance(s, MemoryStatement) and s.memory is memory]
-        return bool(touching) and splits(memory, _PAIR) and all(
-            isinstance(s, TileStore) and isinstance(s.value, Value) and isinstance(self._layouts.values.get(s.value.id), Accumulator)
-            and s.extents[-1] > 1 and self._plan.multiple(s.indices[-1]) % _PAIR == 0 for s in touching
-        )  # fmt: skip
+        stores = [s for s in touching if isinstance(s, TileStore) and isinstance(s.value, Value) and s.extents[-1] > 1]
+        layouts = [(self._layouts.values.get(s.value.id, self.invocations), s.value.type.shape) for s in stores if isinstance(s.value, Value)]
+        if not touching or len(stores) < len(touching) or not all(isinstance(layout, Accumulator) for layout, _ in layouts):
+            return 1
+        several = [TOGETHER, _PAIR] if memory.type in _NARROW and all(gathered(*layout) for layout in layouts) else [_PAIR]
+        return next((n for n in several if splits(memory, n) and all(self._plan.multiple(s.indices[-1]) % n == 0 for s in stores)), 1)
+
+    def _stores_gathered(self, s: Statement) -> Gathered | None:
+        """The layout in which a statement stores sums that are handed on among lanes first."""
+        if not isinstance(s, TileStore) or not isinstance(s.value, Value) or self.lanes_of(s.memory) != TOGETHER:
+            return None
+        return gathered(self._layouts.values[s.value.id], s.value.type.shape)
+
+    def _gather(self, tile: Shared, layout: Gathered) -> Shared:
+        """Sums that lanes have handed on: in two steps each of four lanes that share a row gives the others what it has of their groups."""
+        m, lane = self.m, self.m("and", self.index, 3)
+        bits = [m("ne", m("and", lane, 1 << k), word(0)) for k in range(2)]
+        made: dict[tuple[int, ...], Atom] = {}
+
+        def compute(register: tuple[int, ...]) -> Atom:
+            if register not in made:
+                row, first = register[0], register[1] // TOGETHER * TOGETHER
+                words: list[Atom] = [self.let(JOINED, (tile.registers[row, at], tile.registers[row, at + 1])) for at in range(first, first + TOGETHER, _PAIR)]
+                for k, bit in enumerate(bits):
+                    for j in [j for j in range(len(words)) if not j & 1 << k]:
+                        one, other = words[j], words[j | 1 << k]
+                        taken = self.shuffled("shuffle_xor", m("select", bit, one, other), word(1 << k))
+                        words[j], words[j | 1 << k] = m("select", bit, taken, one), m("select", bit, other, taken)
+                halves = [m.cast(m("shr", w, 16 * e), u16) for w in words for e in range(_PAIR)]
+                made.update({(row, first + k): m.bitcast(half, tile.type) for k, half in enumerate(halves)})
+            return made[register]
+
+        return Shared(tile.shape, layout, LazyRegisters(layout.registers(tile.shape), compute, TOGETHER))
 
     # ---- statements
 
@@ -145,6 +181,13 @@ class _CoresRewrite(WarpgroupRewrite):
         """Takes in old statement `index`."""
         s = self.begin(index)
         if index in self._plan.skipped:
+            return
+        if (layout := self._stores_gathered(s)) is not None:
+            assert isinstance(s, TileStore) and isinstance(s.value, Value)  # what is stored so
+            before = self._tiles[s.value.id]
+            self._tiles[s.value.id] = self._gather(before, layout)
+            super().take(index)
+            self._tiles[s.value.id] = before
             return
         if isinstance(s, Let) and s.op.name in self._grid_places:
             self.map[s.bound.id] = self._grid_places[s.op.name]

@@ -17,12 +17,17 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32, i8, i32, u8
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
-__all__ = ["DEEP_BYTES", "HELD_BYTES", "ROWS", "WARP", "Accumulator", "Layouts", "accumulators", "cores_take", "invocations_for", "warpgroups_take"]
+__all__ = [
+    "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Gathered", "Layouts", "accumulators", "cores_take", "gathered",
+    "invocations_for", "warpgroups_take",
+]
 
 WARP: Final = 32
 ROWS: Final = 16  # of a sum
 DEEP_BYTES: Final = 32  # of a factor along k, that a product takes
 _COLUMNS: Final = 8
+TOGETHER: Final = 8  # neighbours that a lane stores
+_SHARERS: Final = 4  # lanes of a row of sums
 _HELD: Final = 128  # elements of a sum that an invocation has at most, of the 255 registers that there are
 _LEAST_WARPS, _MOST_WARPS = 4, 8
 _WARPGROUP: Final = 4  # warps
@@ -63,6 +68,34 @@ class Accumulator(TileLayout):
     def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
         """Two along columns."""
         return 2 if axis == 1 and shape[1] > 1 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Accumulator):
+    """The same sums, handed on among the four lanes that share their rows: each has neighbours, `TOGETHER` of them, out of as many groups of columns."""
+
+    def line(self, shape: tuple[int, ...], axis: int) -> Line:
+        """Warps, and within them lanes."""
+        if axis == 0:
+            return Accumulator.line(self, shape, axis)
+        return Line(WARP, self.across, shape[1] // self.across, Line(1, _SHARERS, TOGETHER))
+
+    def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        """Along rows every eighth, along columns neighbours in every block that four lanes share."""
+        if axis == 0:
+            return Accumulator.offsets(self, shape, axis)
+        return tuple([first + k for first in range(0, shape[1] // self.across, _SHARERS * TOGETHER) for k in range(TOGETHER)])
+
+    def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
+        """As many as lie together along columns."""
+        return TOGETHER if axis == 1 else 1
+
+
+def gathered(layout: TileLayout, shape: tuple[int, ...]) -> Gathered | None:
+    """The layout for storing sums of a shape in long rows; None where there is none."""
+    if not isinstance(layout, Accumulator) or shape[0] == 1 or shape[1] % (layout.across * _SHARERS * TOGETHER):
+        return None
+    return Gathered(layout.down, layout.across)
 
 
 def cores_take(s: Statement) -> bool:

@@ -54,6 +54,7 @@ from vyre_py.ir.language.nodes import (
     WarpgroupWait,
 )
 from vyre_py.ir.language.op import Op, Order
+from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.language.widths import whole_size
@@ -298,6 +299,8 @@ class _SimtWalk:
             assert signature is not None  # none of them is
             operands = [f"{llvm_type(a.type)} {self.atom(a)}" for a in s.args]
             self.values[s.bound.id] = self.w.let(f"call {llvm_type(signature.result)} @{signature.name}({', '.join(operands)})")
+        elif s.op is JOINED:
+            self.values[s.bound.id] = self.cores.join(s)
         else:
             names = self.loops.operands(index, [self.atom(a) for a in s.args])
             if self.cores.narrows(s):

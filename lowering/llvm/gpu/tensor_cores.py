@@ -103,6 +103,10 @@ class TensorCores:
         self._narrowed[name] = type_, x
         return name
 
+    def join(self, s: Let) -> str:
+        """Two elements of 16 bits as a word."""
+        return self._word(s.args, 0)
+
     def multiply(self, s: TensorCore) -> None:
         """Adds a product to four sums."""
         first, (a, b) = s.args[0], [elements[0].type for elements in s.factors]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -84,11 +85,13 @@ def test_what_is_not_finite_stays_so() -> None:
     assert made[3, 0] == np.inf and np.isfinite(made[3, 1])
 
 
-def matmul(type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 64, 64), second: Type | None = None) -> Program:
+def matmul(
+    type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 64, 64), second: Type | None = None, to: Type | None = None
+) -> Program:  # fmt: skip
     (m, n, k), sums, second = tile, vp.f32 if type_.is_float else vp.i32, second or type_
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("rows"), b.dim("columns"), b.dim("depth")
-        x, z = b.read("x", type_, rows, depth), b.write("z", sums, rows, columns)
+        x, z = b.read("x", type_, rows, depth), b.write("z", to or sums, rows, columns)
         y = b.read("y", second, columns, depth) if transposed else b.read("y", second, depth, columns)
         b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
         i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
@@ -96,7 +99,7 @@ def matmul(type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 6
         with b.for_(0, depth, k) as p:
             factor = y.tile(j, p, shape=(n, k)).T if transposed else y.tile(p, j, shape=(k, n))
             acc.set(vp.mma(x.tile(i, p, shape=(m, k)), factor, acc, tensor=True))
-        z[i, j] = acc
+        z[i, j] = acc if to is None else vp.cast(acc, to)
     return b.program
 
 
@@ -142,6 +145,74 @@ def test_attention_has_every_bit_of_the_interpreter(arch: str, head: int, tiles:
         made = device.load(vp.compile_native(program, [arch])).dispatch(arrays)["out"]
         meant = vp.device("reference").compile_native(program).dispatch(arrays)["out"]
         assert np.array_equal(made, meant), (m, n, int(np.sum(made != meant)))
+
+
+LARGE: Final = (128, 256, 64)
+
+
+def opened() -> Any:
+    """The GPU, if its tensor cores are those that the interpreter knows."""
+    device = open_device("cuda")
+    if device.target.arch != "sm_90":
+        pytest.skip(f"{device.name} is {device.target.arch}: its tensor cores are not those of compute capability 9.0")
+    return device
+
+
+def assert_sampled(program: Program, x: Array, y: Array, z: Array, *, transposed: bool) -> None:
+    """Rows and columns of a product, some in each tile, have every bit of the interpreter's."""
+    rows, columns = np.arange(0, x.shape[0], 37), np.arange(0, z.shape[1], 53)
+    given = {"x": x[rows], "y": np.ascontiguousarray(y[columns] if transposed else y[:, columns])}
+    meant = vp.device("reference").compile_native(program, ASKED).dispatch(given)["z"]
+    found = z[np.ix_(rows, columns)]
+    assert np.array_equal(found, meant, equal_nan=True), f"{np.sum(found != meant)} of {meant.size}"
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])
+@pytest.mark.parametrize("to", [vp.bf16, vp.f32], ids=str)
+@pytest.mark.parametrize("size", [(2112, 4104, 200), (2100, 4103, 65), (4096, 4096, 64), (1000, 2056, 512), (300, 520, 8)], ids=str)
+def test_many_tiles_have_every_bit_of_the_interpreter(size: tuple[int, int, int], to: Type, transposed: bool) -> None:
+    """Whole and ragged; loops of one turn, and of more than there are strips."""
+    device, (m, n, k), rng = opened(), size, np.random.default_rng(9)
+    program = matmul(vp.bf16, transposed=transposed, tile=LARGE, to=to)
+    x, y = numbers(rng, (m, k), vp.bf16, 2), numbers(rng, (n, k) if transposed else (k, n), vp.bf16, 2)
+    y.reshape(-1)[rng.integers(0, y.size, 3)] = np.array([np.nan, np.inf, -np.inf], np.float32).astype(y.dtype)
+    pipeline = device.compile_native(program)
+    assert_sampled(program, x, y, pipeline.dispatch({"x": x, "y": y})["z"], transposed=transposed)
+
+
+def test_products_of_warpgroups_without_turns_and_of_other_arguments_and_grids() -> None:
+    device, rng = opened(), np.random.default_rng(10)
+    program = matmul(vp.bf16, transposed=False, tile=LARGE)
+    pipeline = device.compile_native(program)
+    nothing = pipeline.dispatch({"x": np.zeros((600, 0), vp.bf16.dtype), "y": np.zeros((0, 520), vp.bf16.dtype)})["z"]
+    assert nothing.shape == (600, 520) and not nothing.any()
+    xs, y = [numbers(rng, (4096, 256), vp.bf16, 2) for _ in range(2)], numbers(rng, (256, 4096), vp.bf16, 2)
+    first, second, right, z = *map(device.upload, xs), device.upload(y), device.allocate((4096, 4096), vp.f32)
+    launch = pipeline.bind({"x": first, "y": right, "z": z})
+    launch()
+    assert_sampled(program, xs[0], y, device.download(z), transposed=False)
+    launch.set(x=second)()
+    assert_sampled(program, xs[1], y, device.download(z), transposed=False)
+    graph = device.capture(launch)
+    graph.set(launch, x=first)()
+    assert_sampled(program, xs[0], y, device.download(z), transposed=False)
+    entry = pipeline.callable()
+    entry(x=second, y=right, z=z)
+    assert_sampled(program, xs[1], y, device.download(z), transposed=False)
+    assert not entry.explain(x=second, y=right, z=z)
+    device.sequence(vp.fill_step(z, -1.0), pipeline.bind({"x": first, "y": right, "z": z}, config=vp.DispatchConfig(grid=(3, 2, 1))))()
+    made = device.download(z)
+    assert_sampled(program, xs[0][:256], y[:, :768], made[:256, :768], transposed=False)
+    assert (made[256:] == -1.0).all() and (made[:, 768:] == -1.0).all()
+
+
+def test_batches_of_products_have_every_bit_of_the_interpreter() -> None:
+    device, rng = opened(), np.random.default_rng(12)
+    program = vp.ops.matmul(vp.bf16, vp.f32, batched=True, tiles="large")
+    x, y = numbers(rng, (21, 384, 192), vp.bf16, 2), numbers(rng, (21, 192, 640), vp.bf16, 2)
+    made = device.compile_native(program).dispatch({"a": x, "b": y})["c"]
+    meant = vp.device("reference").compile_native(program, ASKED).dispatch({"a": x[:, ::37], "b": np.ascontiguousarray(y[:, :, ::53])})["c"]
+    assert np.array_equal(made[:, ::37, ::53], meant)
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])

@@ -21,12 +21,12 @@ from vyre_py.lowering.target import parse_target
 LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
 
 
-def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: bool = True, pipeline: int = 0) -> vp.Program:
+def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: bool = True, pipeline: int = 0, to: Type | None = None) -> vp.Program:
     """c = a b, where b lies by columns if it is `turned`."""
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("m"), b.dim("n"), b.dim("k")
         sums = vp.f32 if t.is_float else vp.i32
-        x, z = b.read("x", t, rows, depth), b.write("z", sums, rows, columns)
+        x, z = b.read("x", t, rows, depth), b.write("z", to or sums, rows, columns)
         y = b.read("y", t, *((columns, depth) if turned else (depth, columns)))
         b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
         i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
@@ -34,7 +34,7 @@ def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: boo
         with b.for_(0, depth, k, pipeline=pipeline) as p:
             right = y.tile(j, p, shape=(n, k)).T if turned else y.tile(p, j, shape=(k, n))
             acc.set(vp.mma(x.tile(i, p, shape=(m, k)), right, acc, tensor=tensor))
-        z[i, j] = acc
+        z[i, j] = acc if to is None else vp.cast(acc, to)
     return b.program
 
 
@@ -116,6 +116,16 @@ def test_what_is_loaded_for_sums_lies_as_they_do(arch: str, tiles: str) -> None:
     plain = vp.ops.matmul(vp.bf16, tiles=tiles)
     fused = vp.ops.matmul(vp.bf16, tiles=tiles, residual=True, activation="relu")
     assert barriers(fused, arch) == barriers(plain, arch) > 0
+
+
+@pytest.mark.parametrize(("arch", "to", "stored"), [("compute_90a", vp.bf16, 8), ("compute_80", vp.f16, 8), ("compute_80", vp.f32, 2)], ids=str)
+def test_sums_are_stored_in_rows(arch: str, to: Type, stored: int) -> None:
+    """Of 16 bits by 16 bytes, which lanes have handed on by shuffles of two elements, of 32 bits by 8 bytes as lanes have them."""
+    (wide,) = [text for text in emit_text(matmul(vp.bf16, 64, 64, 64, to=to), arch).split(".entry ") if text.startswith("vyre_matmul_x1(")]
+    held = 64 * 64 // 128
+    assert wide.count("st.global") == wide.count(f"st.global.v{stored * to.size_bytes // 4}.b32") == held // stored
+    assert wide.count("shfl.sync.bfly") == (0 if to is vp.f32 else held // 2)
+    assert wide.count("cvt.rn.bf16x2.f32") == (held // 2 if to is vp.bf16 else 0)
 
 
 def test_a_fused_product_keeps_its_sums_in_registers() -> None:
