@@ -1,4 +1,4 @@
-"""Pictures of how things fit: where invocations lie, as a run has them; the floors, with their folders; a Program's way, with the passes and kinds of targets."""
+"""Pictures of how things fit: where invocations lie, as a run has them; the floors with their folders; a Program's way, with passes and kinds of targets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def model() -> str:
     for k in range(_SUBGROUP):
         picture.labelled(20 + 22 * k, 244, 22, 24, [str(k)], WARM if k == 5 else PALE)
     lane, place = 5, _GROUP + _SUBGROUP + 5
-    picture.text(20, 296, f"lane {lane} here is invocation {place} of the grid: global_id = workgroup_id * {_GROUP} + local_id = 1 * {_GROUP} + {_SUBGROUP + lane}")
+    sum_ = f"workgroup_id * {_GROUP} + local_id = 1 * {_GROUP} + {_SUBGROUP + lane}"
+    picture.text(20, 296, f"lane {lane} here is invocation {place} of the grid: global_id = {sum_}")
     picture.text(20, 316, f"It computes y[{place}]. On a GPU it is a thread, on the CPU a lane of a vector.")
     return picture.svg()
 
