@@ -201,7 +201,7 @@ class WgpuDevice(Device):
     def _read(self, handle: Storage, offset: int, target: Bytes) -> None:
         if self.is_software:
             # Such a driver takes one submission at a time: the one that reads would wait within it, without a bound.
-            self._synchronize()
+            self.attempt("wait", lambda: self.await_mark(self.completions.submitted()))
         self.attempt(f"read {target.size} bytes", self._memory.read, handle, offset, target)
 
     def _copy(self, source: Storage, source_offset: int, target: Storage, target_offset: int, size_bytes: int) -> None:
