@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, Final
 
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.types import u32
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported
 
-__all__ = ["DispatchConfig"]
+__all__ = ["GRID_WORDS", "DispatchConfig"]
+
+GRID_WORDS: Final = 3
 
 
 def _is_cluster(value: object) -> bool:
     return value is None or (isinstance(value, tuple) and len(value) == 3 and all(is_count(v) and v > 0 for v in value))
 
 
+def _is_grid(value: object) -> bool:
+    if isinstance(value, Buffer):
+        return value.type is u32 and prod(value.shape) == GRID_WORDS
+    return value is None or (isinstance(value, tuple) and len(value) == GRID_WORDS and all(map(is_count, value)))
+
+
 # Field -> what a value must satisfy, and how to say it.
 _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "label": (lambda v: isinstance(v, str), "text"),
-    "grid": (lambda v: v is None or (isinstance(v, tuple) and len(v) == 3 and all(map(is_count, v))), "three whole numbers, workgroups along x, y, z"),
+    "grid": (_is_grid, "three whole numbers, workgroups along x, y, z, or a buffer of three u32"),
     "fixpoint": (lambda v: v is None or isinstance(v, str), "the name of a buffer"),
     "fixpoint_limit": (lambda v: v is None or (is_count(v) and v > 0), "how many launches at most, one or more"),
     "cooperative": (lambda v: isinstance(v, bool), "true or false"),
@@ -41,7 +52,8 @@ _FITS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
 class DispatchConfig(ValueRecord):
     """How to run. A field that a device can't honour is refused by name, never ignored.
 
-    Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z; `fixpoint` names a buffer that is looked at
+    Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z, or as a buffer of three u32 that
+    the device reads when the launch begins (wgpu); `fixpoint` names a buffer that is looked at
     between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in seconds, after which
     an interruptible kernel is ended, and on wgpu the call gives up, while the kernel runs on;
     `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA GPUs from sm_90
@@ -54,7 +66,7 @@ class DispatchConfig(ValueRecord):
     """
 
     label: str = ""
-    grid: tuple[int, int, int] | None = None
+    grid: tuple[int, int, int] | Buffer | None = None
     fixpoint: str | None = None
     cooperative: bool = False
     timeout: float | None = None

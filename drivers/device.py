@@ -107,6 +107,7 @@ class Device(Closing, Stationary, ABC):
     is_software: bool = False
     dlpack_device: tuple[int, int] | None = None
     ends_kernels: ClassVar[bool] = True  # whether a launch that takes longer than its timeout is ended; else the call gives up, and it runs on
+    reads_grids: ClassVar[bool] = False  # whether a launch can read its grid from a buffer
     reopens: ClassVar[bool] = False  # whether a lost device can be opened anew in the same process
     observes_launches: ClassVar[bool] = False  # whether `_observe` is all that traces of launches need
     honoured_options: ClassVar[frozenset[str]] = frozenset(
@@ -560,6 +561,10 @@ class Device(Closing, Stationary, ABC):
     def load_ptx(self, code: str | bytes, entry: str, signature: Sequence[Any]) -> Any:
         """A launchable kernel from code of the device's own assembler."""
         self._lacks("load_ptx")
+
+    def load_wgsl(self, code: str, entry: str, signature: Sequence[Any]) -> Any:
+        """A launchable kernel from WGSL."""
+        self._lacks("load_wgsl")
 
     def pinned(self, shape: int | Sequence[int], type_: Type) -> Any:
         """Page-locked host memory."""

@@ -69,6 +69,11 @@ class LaunchPlan:
         return {**base, **self.totals} if self.totals else base
 
     @property
+    def grid_buffer(self) -> Buffer | None:
+        """The buffer that the device reads the grid from; `grid` is one workgroup then."""
+        return self.config.grid if isinstance(self.config.grid, Buffer) else None
+
+    @property
     def label(self) -> str:
         """The launch's name for people."""
         return self.config.label
@@ -100,6 +105,8 @@ class LaunchPlan:
     def amounts(self, occupancy: float = 0.0) -> dict[str, int]:
         """The amounts a launch adds to the counters, by name: invocations that the Program asks for and that run, bytes of arguments. `occupancy` is the
         share of a multiprocessor's threads that the kernel can keep busy, 0 to 1, where that is known."""
+        if self.grid_buffer is not None:
+            return {"parameter_bytes": len(self.block)}  # how many run, the device alone knows
         threads = prod(self.launched) * prod(self.step.workgroup)
         asked = threads
         if self.step.grid.over:
@@ -116,7 +123,8 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
     is needed and is none, and what `solve_grid` raises; OutOfMemory."""
     if binding.interface.wide:
         check_widths(step.layout, binding, device.name)
-    grid = solve_grid(step, binding.sizes, config.grid, device.limits.workgroups, device.name)
+    given = _unread_grid(device, config.grid) if isinstance(config.grid, Buffer) else config.grid
+    grid = solve_grid(step, binding.sizes, given, device.limits.workgroups, device.name)
     empty = 0 in grid
     if not empty:
         binding.require_sizes()
@@ -133,6 +141,16 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
     entry = choose_entry(step, binding.sizes, binding.buffers, config)
     report = None if empty else report_of(device, step, entry, binding.interface.name, binding.interface.reports, config)
     return LaunchPlan(device, step, entry, grid, block, binding, config, report)
+
+
+def _unread_grid(device: Device, grid: Buffer) -> tuple[int, int, int]:
+    """The grid of a plan for one that the device reads. Raises Unsupported where it can't, BindingError for a buffer of another device."""
+    if not device.reads_grids:
+        help_ = "read it, and give three numbers; on wgpu a launch reads it by itself"
+        raise Unsupported(device.name, [Missing("dispatch option grid as a buffer", help=help_)])
+    if grid.device is not device:
+        raise BindingError("grid", [f"the buffer is on {grid.device.name}, and the launch on {device.name}"])
+    return 1, 1, 1
 
 
 def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buffer], config: DispatchConfig) -> int:
@@ -193,6 +211,7 @@ class Launch(Command, Stationary, ShownAsText):
         plan = self.plan
         label = f" ({shown(plan.label)})" if plan.label else ""
         grid, group = (" x ".join(map(str, sizes)) for sizes in (plan.grid, plan.step.workgroup))
+        grid = grid if plan.grid_buffer is None else "as many as a buffer says"
         said = [f"{written_name(name)} = {size}" for name, size in plan.binding.sizes.items()]
         said += [
             f"{written_name(name)}: {buffer.type}{list(buffer.shape)}{' (freed)' if buffer.allocation.freed else ''}" for name, buffer in self._bound().items()

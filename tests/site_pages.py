@@ -18,7 +18,7 @@ __all__ = ["PATTERNS", "RUN_ELSEWHERE", "Block", "anchors", "blocks", "broken_li
 # From the root; as pathlib and Sphinx both read them.
 PATTERNS: Final = (
     "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "examples/data/*.md",
-    "ir/*.md", "ir/math/*.md", "lowering/*.md", "drivers/*.md", "vyre_py/interop/torch/*.md",
+    "ir/*.md", "ir/math/*.md", "lowering/*.md", "drivers/*.md", "drivers/*/*.md", "vyre_py/interop/torch/*.md",
 )  # fmt: skip
 # Page -> the test that runs its Python.
 RUN_ELSEWHERE: Final = {"ir/ERRORS.md": "test_pages.py", "README.md": "test_readme.py"}

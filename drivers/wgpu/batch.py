@@ -16,6 +16,7 @@ from vyre_py.drivers.wgpu.library import native
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.wgpu.clock import PassClock
     from vyre_py.drivers.wgpu.device import WgpuDevice
     from vyre_py.drivers.wgpu.launch import WgpuLaunch
 
@@ -29,8 +30,8 @@ class Batch:
 
     __slots__ = ("_clock", "_counts", "_device", "_encoder", "_label", "_libf", "_null", "_pass", "_pipeline", "_within")
 
-    def __init__(self, device: WgpuDevice, label: str = "", clock: Any = None) -> None:
-        """`clock` is what a pass writes the times of its begin and end to."""
+    def __init__(self, device: WgpuDevice, label: str = "", clock: PassClock | None = None) -> None:
+        """With a clock the pass of the batch, which is one, is timed."""
         api = native()
         self._device, self._label, self._clock = device, label, clock
         self._libf, self._null = api.libf, api.ffi.NULL
@@ -40,10 +41,10 @@ class Batch:
         self._pipeline: Any = None  # that is set in it
         self._counts: list[Callable[[], None]] = []
 
-    def dispatch(self, launch: WgpuLaunch, pipeline: Any, group: Any) -> None:
-        """A launch; the grid is its own."""
+    def dispatch(self, launch: WgpuLaunch, pipeline: Any, group: Any, grid: tuple[Any, int] | None = None) -> None:
+        """A launch; the grid is its own, or what three words of a buffer, from an offset on, are by then."""
         if self._pass is None:
-            self._pass = self._encoding().begin_compute_pass(timestamp_writes=self._clock)
+            self._pass = self._encoding().begin_compute_pass(timestamp_writes=None if self._clock is None else self._clock.writes)
             self._within, self._pipeline = self._pass._internal, None
         within, libf = self._within, self._libf
         # What wgpu-py's methods do, without their lists of no offsets.
@@ -51,7 +52,10 @@ class Batch:
             libf.wgpuComputePassEncoderSetPipeline(within, pipeline._internal)
             self._pipeline = pipeline
         libf.wgpuComputePassEncoderSetBindGroup(within, 0, group._internal, 0, self._null)
-        libf.wgpuComputePassEncoderDispatchWorkgroups(within, *launch.dispatched)
+        if grid is None:
+            libf.wgpuComputePassEncoderDispatchWorkgroups(within, *launch.dispatched)
+        else:
+            self._pass.dispatch_workgroups_indirect(*grid)
         self._counts.append(launch.count)
 
     def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, size_bytes: int) -> None:
@@ -82,8 +86,12 @@ class Batch:
         encoder, self._encoder = self._encoder, None
         if encoder is None:
             return
-        self._end_pass(encoder)
+        self._end_pass()
+        if self._clock is not None:
+            self._clock.resolve(encoder)
         self._device.gpu.queue.submit([encoder.finish()])
+        if self._clock is not None:
+            self._clock.read()
         counts, self._counts = self._counts, []
         for count in counts:
             count()
@@ -93,7 +101,7 @@ class Batch:
             self._encoder = self._device.gpu.create_command_encoder(label=self._label)
         return self._encoder
 
-    def _end_pass(self, encoder: Any = None) -> None:
+    def _end_pass(self) -> None:
         if self._pass is not None:
             self._pass.end()
             self._pass = None

@@ -17,7 +17,9 @@ from vyre_py.drivers.many.commands import Command, CommandRunner
 from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.pending import Pending
+from vyre_py.drivers.wgpu.adapter import properties_of
 from vyre_py.drivers.wgpu.batch import Batch, Pattern, is_whole
+from vyre_py.drivers.wgpu.clock import TIMESTAMPS, timed
 from vyre_py.drivers.wgpu.completion import Completions, Mark, WgpuEvent
 from vyre_py.drivers.wgpu.lanes import FEATURE, lanes_of
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
@@ -27,6 +29,7 @@ from vyre_py.drivers.wgpu.module import WgpuModule, require_limits
 from vyre_py.drivers.wgpu.pending import WgpuPending
 from vyre_py.drivers.wgpu.readback import Readback, Reading
 from vyre_py.drivers.wgpu.runner import BatchRunner
+from vyre_py.drivers.wgpu.shader import Shader, load_wgsl
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.drivers.wgpu.uniforms import Uniforms
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
@@ -74,13 +77,15 @@ def _limits(limits: dict[str, int]) -> Limits:
 class WgpuDevice(Device):
     """One adapter with its largest limits, and f64 and built-ins of subgroups where it has them.
 
-    Attributes besides the contract's: `gpu` is wgpu-py's device, `launches` are those that are bound; `grid_limit` workgroups can be
-    dispatched along an axis; bindings begin at multiples of `offset_alignment` bytes. `wait_limit_seconds`, which may be set, is how long any wait for the
-    device may take, 60 at first: then it raises DispatchTimeout, and may be made again.
+    Attributes besides the contract's: `properties`, `gpu` is wgpu-py's device, `package` wgpu-py, `launches` are those that are bound; `has_clock`:
+    whether dispatches are timed by the device itself; `grid_limit` workgroups can be dispatched along an axis; bindings begin at multiples of
+    `offset_alignment` bytes. `wait_limit_seconds`, which may be set, is how long any wait for the device may take, 60 at first: then it raises
+    DispatchTimeout, and may be made again.
     """
 
     kind: ClassVar[str] = "wgpu"
     ends_kernels: ClassVar[bool] = False
+    reads_grids: ClassVar[bool] = True
     reopens: ClassVar[bool] = True
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
 
@@ -90,22 +95,23 @@ class WgpuDevice(Device):
             raise DeviceUnavailable(f"there is no wgpu:{ordinal}", meaning=f"{len(found)} adapters are here", remedy="vyre_py.devices() lists them")
         self._adapter = found[ordinal]
         has_f64 = self._adapter.features >= _F64_FEATURES
-        features = sorted((_F64_FEATURES if has_f64 else frozenset()) | ({FEATURE} & self._adapter.features))
+        features = sorted((_F64_FEATURES if has_f64 else frozenset()) | ({FEATURE, TIMESTAMPS} & self._adapter.features))
         try:
             self.gpu: Any = self._adapter.request_device_sync(required_features=features)
             lanes = lanes_of(package, self._adapter, self.gpu)
         except errors() as error:
             raise DeviceUnavailable(f"wgpu:{ordinal} cannot be opened", status=str(error), remedy="update the graphics driver") from error
-        self._package = package
+        self.package = package
         self.uniforms = Uniforms(package, self.gpu)
         self._gpu_limits: dict[str, int] = dict(self.gpu.limits)
+        self.has_clock = TIMESTAMPS in features
         self.is_software = is_software(self._adapter)
         self.grid_limit = self._gpu_limits["max-compute-workgroups-per-dimension"]
         self.offset_alignment = self._gpu_limits["min-storage-buffer-offset-alignment"]
-        info = self._adapter.info
-        kind = "software on the CPU" if self.is_software else info["adapter_type"]
+        self.properties = found_here = properties_of(self._adapter, features, self._gpu_limits, lanes)
+        kind = "software on the CPU" if self.is_software else found_here.kind
         target = wgsl_target(f64=has_f64, subgroup=lanes)
-        super().__init__(ordinal, target, _limits(self._gpu_limits), f"{info['device']}, {kind}, through {info['backend_type']}")
+        super().__init__(ordinal, target, _limits(self._gpu_limits), f"{found_here.name}, {kind}, through {found_here.backend}")
         self.wait_limit_seconds = _WAIT_LIMIT_SECONDS
         self.completions = Completions(self.gpu)
         self.readback = Readback(package, self.gpu, self.completions, self.telemetry)
@@ -119,6 +125,15 @@ class WgpuDevice(Device):
         """wgpu-py's own objects."""
         self.require_usable()
         return WgpuHandles(self._adapter, self.gpu, self.gpu.queue)
+
+    def load_wgsl(self, code: str, entry: str, signature: Sequence[Any]) -> Shader:
+        """A kernel from WGSL of your own. The signature lists the parameters in order of their bindings, all in group 0: `("x", vp.f32, "read")` is a storage
+        buffer that is read, written ("write") or both ("read_write"), `("a", vp.f32)` a uniform, which is a u32, i32, f32 or a vector of them.
+
+        WebGPU keeps such code within its buffers. Raises BindingError for a signature that makes no sense and for an entry that is not there, ToolchainError
+        with what naga says, also of bindings that are others than the signature's.
+        """
+        return load_wgsl(self, code, entry, signature)
 
     # ---- for the launches of this folder, and for forks
 
@@ -209,7 +224,7 @@ class WgpuDevice(Device):
 
     def _load_entry(self, step: Step, image: Image, entry: Entry) -> WgpuModule:
         require_limits(self.name, self._gpu_limits, step, image)
-        return self.attempt(f"load {entry.symbol}", WgpuModule, self._package, self.gpu, step, image, entry)
+        return self.attempt(f"load {entry.symbol}", WgpuModule, self.package, self.gpu, step, image, entry)
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[WgpuModule, ...]) -> WgpuLaunch:
         return WgpuLaunch(self, plan, codes[plan.entry])
@@ -223,6 +238,9 @@ class WgpuDevice(Device):
         if run.config.fixpoint is not None or run.config.timeout is not None:
             return super()._submit(run)  # the host looks in between, in a thread of its own
         return WgpuPending(run, self)
+
+    def _timed(self, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:
+        return timed(self, launch, start) if self.has_clock else super()._timed(launch, start)
 
     def _finish_by(self, launch: Launch, deadline: float, timeout: float) -> None:
         doing = f"wait for {launch.plan.binding.interface.name!r}"

@@ -13,11 +13,12 @@ from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.wgpu.batch import Batch
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
-from vyre_py.drivers.wgpu.module import WgpuModule
+from vyre_py.drivers.wgpu.uniforms import UniformBlock
 from vyre_py.lowering.layout import Slot
 from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, offset_word, scalar_word
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.wgpu.clock import PassClock
     from vyre_py.drivers.wgpu.device import WgpuDevice
 
 __all__ = ["WgpuLaunch", "fold_grid"]
@@ -37,14 +38,14 @@ def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
 
 class WgpuLaunch(Launch):
     """A launch: a batch of its own a call, or part of another. `dispatched` are the workgroups that WebGPU is asked for, `armed` the
-    pipeline and bind group of a call, None when it refuses."""
+    pipeline and bind group of a call, None when it refuses, `clock` what times its calls now."""
 
     _device: WgpuDevice
     __slots__ = (
-        "__weakref__", "_block", "_buffers", "_device", "_errors", "_label", "_module", "_record", "_telemetry", "armed", "dispatched",
-    )
+        "__weakref__", "_block", "_buffers", "_device", "_errors", "_grid", "_label", "_module", "_record", "_telemetry", "armed", "clock", "dispatched",
+    )  # fmt: skip
 
-    def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: WgpuModule) -> None:
+    def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Any) -> None:
         super().__init__(plan)
         layout = plan.step.layout
         self._device, self._module = device, module
@@ -53,29 +54,46 @@ class WgpuLaunch(Launch):
         self._record = plan.record()
         # What a call needs, replaced as one, since another thread may free a buffer; None when the launch refuses.
         self.armed: tuple[Any, Any] | None = None
+        self.clock: PassClock | None = None
         self.dispatched = fold_grid(plan.grid, device.grid_limit)
         # wgpu hands labels to C: what is no text in UTF-8 is replaced.
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
         buffers = plan.buffers
         self._buffers = {slot.name: buffers[slot.name] for slot in layout.buffers}
-        words = bytearray(module.block_bytes)
-        struct.pack_into("<I", words, GROUPS_X * WORD_BYTES, plan.grid[0])
-        struct.pack_into("<I", words, GROUPS_Z * WORD_BYTES, plan.grid[2])
-        for slot in layout.scalars:
-            begin = scalar_word(layout, slot) * WORD_BYTES
-            words[begin : begin + slot.size_bytes] = plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
+        self._grid = plan.grid_buffer
+        if self._grid is not None:
+            self._require_grid(self._grid)
         try:
-            self._block = device.uniforms.block(words)
+            self._take_words()
             self._bind()
             device.launches.add(self)
         except self._errors as error:
             raise self._failure(error) from error
 
+    def _take_words(self) -> None:
+        """Makes the blocks of what is no buffer."""
+        plan, layout = self.plan, self.plan.step.layout
+        words = bytearray(self._module.block_bytes)
+        struct.pack_into("<I", words, GROUPS_X * WORD_BYTES, plan.grid[0])
+        struct.pack_into("<I", words, GROUPS_Z * WORD_BYTES, plan.grid[2])
+        for slot in layout.scalars:
+            begin = scalar_word(layout, slot) * WORD_BYTES
+            words[begin : begin + slot.size_bytes] = plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
+        self._block: UniformBlock = self._device.uniforms.block(words)
+
+    def _require_grid(self, grid: Buffer) -> None:
+        """Raises BindingError where the launch writes the memory of its own grid, which WebGPU forbids."""
+        names = {memory.name for memory in self.plan.binding.interface.buffers if memory.access.writes}
+        written = [name for name in names if self._buffers[name].allocation is grid.allocation]
+        if written or grid.allocation.freed:
+            why = f"the launch writes the memory of its grid: {written[0]!r} is part of it" if written else f"'grid' {grid.allocation.absence}"
+            raise BindingError(self._title, [why])
+
     def _run(self) -> None:
         self._run_steps((self,))
 
     def _run_steps(self, steps: Sequence[WgpuLaunch]) -> None:
-        batch = Batch(self._device, self._label)
+        batch = Batch(self._device, self._label, self.clock)
         try:
             for step in steps:
                 step.encode(batch)
@@ -86,7 +104,17 @@ class WgpuLaunch(Launch):
 
     def encode(self, batch: Batch) -> None:
         """Puts it into a batch. Raises BindingError when a buffer was freed, DeviceLost, and what wgpu-py raises."""
-        batch.dispatch(self, *(self.armed or self._rearm()))
+        pipeline, group = self.armed or self._rearm()
+        if self._grid is None:
+            batch.dispatch(self, pipeline, group)
+        else:
+            self._take_grid(batch, self._grid)
+            batch.dispatch(self, pipeline, group, (self._grid.handle.buffer, self._grid.offset_bytes))
+
+    def _take_grid(self, batch: Batch, grid: Buffer) -> None:
+        """Has the block say what the grid is, once the device knows."""
+        for word, axis in ((GROUPS_X, 0), (GROUPS_Z, 2)):
+            batch.copy(grid.handle.buffer, grid.offset_bytes + axis * WORD_BYTES, *self._block.place(word * WORD_BYTES), WORD_BYTES)
 
     def count(self) -> None:
         """Counts a call that was submitted."""
@@ -94,7 +122,7 @@ class WgpuLaunch(Launch):
         self._record.count()
 
     def _of(self, plan: LaunchPlan) -> WgpuLaunch:
-        return WgpuLaunch(self._device, plan, self._module)
+        return type(self)(self._device, plan, self._module)
 
     def disarm(self) -> None:
         """Makes later calls refuse: a bound buffer was freed, or the device is closed."""
@@ -104,13 +132,16 @@ class WgpuLaunch(Launch):
         """The pipeline and bind group of a call again, after a buffer was freed that `set` has replaced since. Raises BindingError, DeviceLost."""
         while True:  # until no other thread has freed one meanwhile
             self._device.require_usable()
-            require_memory(self._title, self._buffers)
+            require_memory(self._title, self._used())
             self._bind()
             if (armed := self.armed) is not None:
                 return armed
 
+    def _used(self) -> Mapping[str, Buffer]:
+        return self._buffers if self._grid is None else {**self._buffers, "grid": self._grid}
+
     def _freed(self) -> bool:
-        return any(buffer.allocation.freed for buffer in self._buffers.values())
+        return any(buffer.allocation.freed for buffer in self._used().values())
 
     def _failure(self, error: Exception) -> DriverError:
         name = self.plan.binding.interface.name
@@ -122,6 +153,18 @@ class WgpuLaunch(Launch):
             self.disarm()
             return
         variant = self._module.variant(self._is_shared())
+        entries, offsets = self._entries()
+        group = self._device.gpu.create_bind_group(layout=variant.layout, entries=entries)
+        if offsets:
+            self._block.write(offset_word(0) * WORD_BYTES, struct.pack(f"<{len(offsets)}I", *offsets))
+        for buffer in self._used().values():
+            buffer.handle.launches.add(self)
+        self.armed = variant.pipeline, group
+        if self._freed():  # by another thread, meanwhile
+            self.disarm()
+
+    def _entries(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """The entries of the bind group, and how many elements lie in each buffer's range before the argument's first."""
         entries: list[dict[str, Any]] = [{"binding": 0, "resource": self._block.resource}]
         offsets: list[int] = []
         for number, slot in enumerate(self.plan.step.layout.buffers):
@@ -130,15 +173,7 @@ class WgpuLaunch(Launch):
             offsets.append(offset)
         if self._module.tables:
             entries.append(self._module.tables)
-        gpu = self._device.gpu
-        group = gpu.create_bind_group(layout=variant.layout, entries=entries)
-        if offsets:
-            self._write(offset_word(0), struct.pack(f"<{len(offsets)}I", *offsets))
-        for buffer in self._buffers.values():
-            buffer.handle.launches.add(self)
-        self.armed = variant.pipeline, group
-        if self._freed():  # by another thread, meanwhile
-            self.disarm()
+        return entries, offsets
 
     def _is_shared(self) -> bool:
         """Whether an argument that is written and one that is only read are ranges of one buffer."""
@@ -157,8 +192,9 @@ class WgpuLaunch(Launch):
         _, end = words_around(buffer.offset_bytes, buffer.size_bytes)
         return {"buffer": storage.buffer, "offset": begin, "size": end - begin}, (buffer.offset_bytes - begin) // element_bytes
 
-    def _write(self, word: int, data: bytes) -> None:
-        self._block.write(word * WORD_BYTES, data)
+    def _write(self, slot: Slot, data: bytes) -> None:
+        """Writes a param, in order with submitted work."""
+        self._block.write(scalar_word(self.plan.step.layout, slot) * WORD_BYTES, data)
 
     def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         self._device.require_usable()
@@ -168,7 +204,7 @@ class WgpuLaunch(Launch):
             if buffers:
                 self._bind()
             for slot, data in slots:
-                self._write(scalar_word(self.plan.step.layout, slot), data)
+                self._write(slot, data)
         except BaseException as error:
             self._buffers = before
             self.disarm()  # the next call binds them again, at their offsets

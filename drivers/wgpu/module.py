@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -18,7 +19,7 @@ from vyre_py.lowering.layout import WORD_BYTES
 from vyre_py.lowering.wgsl.memory import READ, READ_WRITE
 from vyre_py.lowering.wgsl.uniform_block import block_words
 
-__all__ = ["Variant", "WgpuModule", "require_limits"]
+__all__ = ["Variant", "WgpuModule", "compiled_variant", "layout_entries", "require_limits"]
 
 
 def require_limits(name: str, limits: dict[str, int], step: Step, image: Image) -> None:
@@ -42,6 +43,27 @@ class Variant:
 
     pipeline: Any
     layout: Any
+
+
+def layout_entries(package: ModuleType, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The layout of a bind group whose bindings are of these kinds, in order."""
+    stage = package.ShaderStage.COMPUTE
+    return [{"binding": number, "visibility": stage, "buffer": {"type": kind}} for number, kind in enumerate(kinds)]
+
+
+def compiled_variant(gpu: Any, text: str, symbol: str, entries: list[dict[str, Any]], emitted: bool = True) -> Variant:
+    """WGSL, ours or, where it was not `emitted`, a user's, compiled. Raises ToolchainError with what naga says, and what wgpu-py raises for lost devices and
+    lack of memory."""
+    try:
+        layout = gpu.create_bind_group_layout(entries=entries)
+        module = gpu.create_shader_module(code=text)
+        whole = gpu.create_pipeline_layout(bind_group_layouts=[layout])
+        pipeline = gpu.create_compute_pipeline(layout=whole, compute={"module": module, "entry_point": symbol})
+    except errors() as error:
+        if isinstance(failure(error, symbol), (DeviceLost, OutOfMemory)):
+            raise
+        raise refused(str(error), text, emitted) from error
+    return Variant(pipeline, layout)
 
 
 class WgpuModule:
@@ -75,16 +97,7 @@ class WgpuModule:
 
     def _compile(self, shared: bool) -> Variant:
         text = self._text.replace(READ, READ_WRITE) if shared else self._text
-        try:
-            layout = self._device.create_bind_group_layout(entries=self._layout_entries(shared))
-            module = self._device.create_shader_module(code=text)
-            whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
-            pipeline = self._device.create_compute_pipeline(layout=whole, compute={"module": module, "entry_point": self._symbol})
-        except errors() as error:
-            if isinstance(failure(error, self._symbol), (DeviceLost, OutOfMemory)):
-                raise
-            raise refused(str(error), text) from error
-        return Variant(pipeline, layout)
+        return compiled_variant(self._device, text, self._symbol, self._layout_entries(shared))
 
     def _layout_entries(self, shared: bool) -> list[dict[str, Any]]:
         kinds = ["uniform"]
@@ -93,5 +106,4 @@ class WgpuModule:
             kinds.append("storage" if shared or slot.memory.access.writes else "read-only-storage")
         if self.tables:
             kinds.append("storage" if shared else "read-only-storage")
-        stage = self._package.ShaderStage.COMPUTE
-        return [{"binding": number, "visibility": stage, "buffer": {"type": kind}} for number, kind in enumerate(kinds)]
+        return layout_entries(self._package, kinds)

@@ -29,6 +29,10 @@ class UniformBlock:
         self._queue, self._buffer, self.offset = queue, buffer, offset
         self.resource = {"buffer": buffer, "offset": offset, "size": size_bytes}
 
+    def place(self, offset: int) -> tuple[Any, int]:
+        """wgpu's buffer, and where in it an offset of the block lies."""
+        return self._buffer, self.offset + offset
+
     def write(self, offset: int, data: bytes | bytearray) -> None:
         """Writes words, in order with what is submitted: launches before keep the words that they were given."""
         self._queue.write_buffer(self._buffer, self.offset + offset, data)

@@ -24,6 +24,7 @@ from vyre_py.cli.probes import Finding
 from vyre_py.drivers import registry
 from vyre_py.drivers.cache.disk import CacheKey, DiskCache
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.drivers.wgpu.adapter import AdapterProperties
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.settings import Settings, SettingsError, unknown_variables
 
@@ -131,6 +132,18 @@ def test_devices_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setattr(registry, "KINDS", ("cpu", "reference"))
     rows = told(capsys, "devices")["devices"]
     assert [(row["name"], row["available"]) for row in rows] == [("cpu:0", True), ("reference:0", True)] and all(row["description"] for row in rows)
+
+
+def test_devices_with_all_that_is_known(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "KINDS", ("cpu", "reference"))
+    first, second = told(capsys, "devices", "--all")["devices"]
+    assert first["properties"]["target"] == "cpu" and first["properties"]["buffer_bytes"] > 0
+    assert second["properties"]["workgroups"] == list(registry.device("reference").limits.workgroups)
+    found = AdapterProperties("a\x1b", "b", "c", "CPU", "Vulkan", 1, 2, 8, ("f", "g"), (), {"h": 3})
+    monkeypatch.setattr(registry.device("reference"), "properties", found, raising=False)
+    assert main(["devices", "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "features: f, g" in out and "limits: h 3" in out and "\x1b" not in out
 
 
 # ---------------------------------------------------------------- cache

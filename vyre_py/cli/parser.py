@@ -102,7 +102,8 @@ def _machines(commands: _Commands) -> None:
     demo.add_argument("--device", help=_DEVICE)
     demo.add_argument("--picture", help="a picture of your own (PNG or JPEG)")
     demo.add_argument("--out", default="vyre-demo.png", help="where the result goes (default %(default)s)")
-    _command(commands, "devices", "machines:devices", "which devices are here, and why the rest are not")
+    devices = _command(commands, "devices", "machines:devices", "which devices are here, and why the rest are not")
+    devices.add_argument("--all", action="store_true", help="with all that their drivers say: features, limits, sizes, clocks")
     doctor = _command(
         commands, "doctor", "doctor:doctor", "versions, drivers, what is missing and how to get it, and a self test of each device",
         epilog="Exit status: 0 when the devices reference and cpu work, 1 when one of them does not.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,14 +13,13 @@ from vyre_py.drivers.cuda.launch.cooperative import occupancy
 from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
-from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.sharing.exchange import is_foreign, wrap
+from vyre_py.drivers.sharing.raw_signature import RawParameter, axes_of, declarations, parameters_of, shaped
 from vyre_py.ir.language.dims import DimConst, Grid, is_count
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.nodes import Access, Memory, Param, Space
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.nodes import Access
 from vyre_py.lowering.artifact.parts import Entry, Image, Interface, Step
-from vyre_py.lowering.layout import POINTER_BYTES, Layout, Slot, SlotKind
+from vyre_py.lowering.layout import Layout, Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -59,46 +58,7 @@ class RawFunction:
         return cls(int(module.handle), int(module.function))
 
 
-@dataclass(frozen=True, slots=True)
-class _RawParameter:
-    """One parameter of raw code: a buffer where it has an `access`, else a value."""
-
-    name: str
-    type: Type
-    access: Access | None
-
-    @property
-    def size_bytes(self) -> int:
-        return self.type.size_bytes if self.access is None else POINTER_BYTES
-
-    @property
-    def align_bytes(self) -> int:
-        """As CUDA C aligns it: vectors of two and four as a whole."""
-        if self.access is not None:
-            return POINTER_BYTES
-        return min(self.type.size_bytes, _MAX_ALIGN) if self.type.lanes in (1, 2, 4) else self.type.scalar.size_bytes
-
-
-def _parameters(signature: Any) -> tuple[_RawParameter, ...]:
-    """The parameters of a signature. Raises BindingError with all that is wrong with it."""
-    if not isinstance(signature, Sequence) or isinstance(signature, (str, bytes)):
-        raise BindingError("load_ptx", [f"the signature is a sequence of (name, type) and (name, type, access), got {shown(signature)}"])
-    found, problems = [], []
-    for number, row in enumerate(signature):
-        if not (isinstance(row, (tuple, list)) and len(row) in (2, 3) and isinstance(row[0], str) and row[0] and isinstance(row[1], Type)):
-            problems.append(f"parameter {number} is (name, type), or (name, type, access) for a buffer, got {shown(row)}")
-        elif len(row) == 3 and row[2] not in _ACCESSES:
-            problems.append(f"the access of {row[0]!r} is one of {', '.join(_ACCESSES)}, got {shown(row[2])}")
-        else:
-            found.append(_RawParameter(row[0], row[1], _ACCESSES[row[2]] if len(row) == 3 else None))
-    names = [parameter.name for parameter in found]
-    problems += [f"{name!r} stands in the signature twice" for name in dict.fromkeys(names) if names.count(name) > 1]
-    if problems:
-        raise BindingError("load_ptx", problems)
-    return tuple(found)
-
-
-def _offsets(parameters: tuple[_RawParameter, ...]) -> tuple[list[int], int]:
+def _offsets(parameters: tuple[RawParameter, ...]) -> tuple[list[int], int]:
     """Where each parameter begins in the block, and the size of that."""
     offsets, end = [], 0
     for parameter in parameters:
@@ -108,7 +68,7 @@ def _offsets(parameters: tuple[_RawParameter, ...]) -> tuple[list[int], int]:
     return offsets, end
 
 
-def _check(device: CudaDevice, module: CudaModule, entry: str, parameters: tuple[_RawParameter, ...], offsets: list[int]) -> None:
+def _check(device: CudaDevice, module: CudaModule, entry: str, parameters: tuple[RawParameter, ...], offsets: list[int]) -> None:
     """Compares a signature with what the code declares, where the driver says. Raises BindingError."""
     cuda = device.context.cuda
     if not hasattr(cuda, "cuFuncGetParamInfo"):
@@ -136,28 +96,17 @@ def _check(device: CudaDevice, module: CudaModule, entry: str, parameters: tuple
         raise BindingError(entry, problems)
 
 
-def _axes(name: str, value: Any) -> tuple[int, int, int]:
-    given = value if isinstance(value, (tuple, list)) else (value,)
-    if not 1 <= len(given) <= 3 or not all(map(is_count, given)):
-        raise BindingError("bind", [f"{name} is one to three whole numbers, along x, y, z, got {shown(value)}"])
-    x, y, z = (*map(int, given), 1, 1)[:3]
-    return x, y, z
-
-
 class RawKernel:
     """A kernel from raw code. Made by `device.load_ptx`.
 
     Attributes: `device`, `entry`, its name; `raw`, its module's and its own handle.
     """
 
-    def __init__(self, device: CudaDevice, module: CudaModule, entry: str, parameters: tuple[_RawParameter, ...]) -> None:
+    def __init__(self, device: CudaDevice, module: CudaModule, entry: str, parameters: tuple[RawParameter, ...]) -> None:
         self.device, self.entry = device, entry
         self._module, self._parameters = module, parameters
         self._offsets, self._block_bytes = _offsets(parameters)
-        self._names = Interface(
-            entry, (), tuple([Param(p.name, p.type) for p in parameters if p.access is None]),
-            tuple([Memory(p.name, Space.BUFFER, p.type, (), p.access) for p in parameters if p.access is not None]),
-        )  # fmt: skip
+        self._names = declarations(entry, parameters)
 
     def __repr__(self) -> str:
         return f"<RawKernel {self.entry!r} on {self.device.name}>"
@@ -180,7 +129,7 @@ class RawKernel:
         given, problems = arguments_by_name(self._names, arguments, named)
         if problems:
             raise BindingError(self._names.name, problems)
-        axes = _axes("grid", grid), _axes("workgroup", workgroup)
+        axes = axes_of("grid", grid), axes_of("workgroup", workgroup)
         if not is_count(workgroup_bytes) or 0 in axes[1]:
             raise BindingError("bind", [f"workgroup sizes are above 0, workgroup_bytes a whole number: got {shown(workgroup)}, {shown(workgroup_bytes)}"])
         buffers = {p.name: given[p.name] for p in self._parameters if p.access is not None and p.name in given}
@@ -189,7 +138,7 @@ class RawKernel:
                 given[name] = buffers[name] = wrap(device, value, name)
         config = DispatchConfig.given(config)
         config.refuse(device.name, frozenset({"label"}))
-        interface = self._interface(buffers)
+        interface = shaped(self._names, buffers)
         binding = bind_arguments(device, interface, given, {}, staged=False)
         module = self._module.resized(device.context, int(workgroup_bytes))
         module.occupancy = occupancy(device.context, module.function, axes[1], int(workgroup_bytes))
@@ -199,15 +148,6 @@ class RawKernel:
         plan = plan_launch(device, step, binding, config)
         device.telemetry.binds += 1
         return EmptyLaunch(plan) if plan.empty else device._make_launch(plan, (module,))
-
-    def _interface(self, buffers: Mapping[str, Any]) -> Interface:
-        """The declarations to bind, with the shapes of the buffers themselves."""
-        memories = []
-        for memory in self._names.buffers:
-            value = buffers.get(memory.name)
-            shape = tuple([DimConst(size) for size in value.shape]) if isinstance(value, Buffer) else (DimConst(1),)
-            memories.append(Memory(memory.name, memory.space, memory.type, shape, memory.access))
-        return Interface(self.entry, (), self._names.params, tuple(memories), frozenset(m.name for m in memories))
 
     def _layout(self, interface: Interface) -> Layout:
         memories, params = {m.name: m for m in interface.buffers}, {p.name: p for p in interface.params}
@@ -221,7 +161,7 @@ class RawKernel:
 def load_ptx(device: CudaDevice, code: str | bytes, entry: str, signature: Any) -> RawKernel:
     """A kernel from PTX text, or from machine code (a cubin) for this device. See `Device.load_ptx`."""
     device.require_usable()
-    parameters = _parameters(signature)
+    parameters = parameters_of("load_ptx", signature)
     if not isinstance(code, (str, bytes)) or not isinstance(entry, str):
         raise BindingError("load_ptx", [f"code is text or bytes and the entry a name, got {type(code).__name__} and {shown(entry)}"])
     data = code.encode() if isinstance(code, str) else code

@@ -264,7 +264,10 @@ ANSWERS: dict[str, Callable[[World], Any]] = {
 
 # Public names that are neither: what has no call of its own, and what is for other modules of the driver.
 PLAIN = {
-    CudaDevice: "dlpack_device honoured_options is_software keep kind launch_amounts loop_module lose observes_launches require_no_capture use_on gemm forked",
+    CudaDevice: (
+        "dlpack_device ends_kernels honoured_options is_software keep kind launch_amounts load_wgsl loop_module lose observes_launches reads_grids reopens "
+        "require_no_capture use_on gemm forked"
+    ),
     Pipeline: "artifact device part",
     CudaLaunch: "c_address counted inner kernel plan",
     Buffer: "allocation device offset_bytes readonly shape size_bytes type",
