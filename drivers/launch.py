@@ -44,7 +44,7 @@ class LaunchPlan:
     holds the report of code that asserts or prints. `totals` are the device's own buffers by slot name that the steps of one launch share.
 
     `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
-    `common` is of all plans for buffers of the same types and shapes, with the same config: what a kind of device worked out for an entry, by its number.
+    `common` is shared by known plans (`cache.known_plans`) of the same types and shapes: what a kind of device worked out for an entry, by its number.
     """
 
     device: Device
@@ -56,7 +56,7 @@ class LaunchPlan:
     config: DispatchConfig = _PLAIN
     report: ReportHolder | None = None
     totals: Mapping[str, Buffer] = field(default_factory=dict)
-    common: dict[int, Any] = field(default_factory=dict)
+    common: dict[int, Any] | None = None
 
     @property
     def buffers(self) -> Mapping[str, Buffer]:

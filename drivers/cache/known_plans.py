@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vyre_py.drivers.binding import BindingPlan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["KnownPlans"]
 
 _KEPT: Final = 128
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _DEFAULTS: Final = DispatchConfig.given(None)
 # Types of params whose numbers, of this class of Python's and not too large, `struct` encodes as `encode_param` does.
 _PLAIN: Final[Mapping[str, tuple[type, struct.Struct]]] = {
@@ -70,7 +72,7 @@ class KnownPlans:
         self._params: list[tuple[Param, Any, struct.Struct | None, list[tuple[int, int, Slot | None]]]] = []
         for param in interface.params:
             slots = [
-                (slot.offset_bytes, slot.offset_bytes + slot.size_bytes, None if slot.size_bytes == param.type.size_bytes else slot)
+                (slot.offset_bytes, slot.offset_bytes + slot.size_bytes, None if slot.size_bytes == slot.type.size_bytes == param.type.size_bytes else slot)
                 for slot in step.layout.params if slot.source[0] == param.name
             ]  # fmt: skip
             self._params.append((param, *_PLAIN.get(param.type.name, (float, None)), slots))
@@ -86,14 +88,15 @@ class KnownPlans:
         if not self._known or (given := self._given(arguments, named)) is None:
             return None
         device, buffers, spans = self._device, dict[str, Buffer](), dict[str, tuple[int, int]]()
-        key: list[Any] = []
+        key, address_of = list[Any](), device._address
         for name, writes in self._buffers:
             buffer = given.get(name)
             if type(buffer) is not Buffer or buffer.device is not device or buffer.allocation.freed or (writes and buffer.readonly):
                 return None
-            key += (buffer.type, buffer.shape)
+            key.append(buffer.type)
+            key.append(buffer.shape)
             buffers[name] = buffer
-            if (address := device._address(buffer.allocation.handle)) is not None:
+            if (address := address_of(buffer.allocation.handle)) is not None:
                 begin = address + buffer.offset_bytes
                 spans[name] = begin, begin + buffer.size_bytes
         known = self._known.get(tuple(key))
@@ -114,7 +117,7 @@ class KnownPlans:
                 block[begin:end] = params[param.name] if slot is None else slot.cut(params[param.name])
         entry = _entry(known, spans)
         binding = BindingPlan(self._interface, known.sizes, params, {}, buffers, known.shapes)
-        return LaunchPlan(device, self._step, entry, known.grid, block, binding, _DEFAULTS, None, {}, known.common)
+        return LaunchPlan(device, self._step, entry, known.grid, block, binding, _DEFAULTS, None, _NOTHING, known.common)
 
     def _encoded(self, given: dict[str, Any]) -> dict[str, bytes] | None:
         """The bytes of the params; None where one does not fit."""
@@ -144,4 +147,4 @@ class KnownPlans:
         key = tuple([part for name, _ in self._buffers for part in (binding.buffers[name].type, binding.buffers[name].shape)])
         if len(self._known) >= _KEPT:
             self._known.clear()
-        self._known[key] = _Known(binding.sizes, binding.shapes, plan.grid, bytes(plan.block), tuple(entries), plan.common)
+        self._known[key] = _Known(binding.sizes, binding.shapes, plan.grid, bytes(plan.block), tuple(entries), {})

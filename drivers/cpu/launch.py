@@ -23,7 +23,7 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
+__all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "CpuCommon", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
 
 # Waking threads takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller ones
 # the first workgroups tell, less what the call itself takes.
@@ -69,7 +69,7 @@ def no_scratch(name: str, device: str, kernel: CpuKernel, error: BaseException) 
     )  # fmt: skip
 
 
-class _Common(NamedTuple):
+class CpuCommon(NamedTuple):
     """What launches of an entry have in common for buffers of the same types and shapes: how many workgroups there are, whether they are so many that threads
     share them, or one thread runs `alone`; what a launch counts; where slots are in the block, by name, and the flag of an interruptible kernel; the
     names of buffers."""
@@ -83,7 +83,8 @@ class _Common(NamedTuple):
     buffers: tuple[str, ...]
 
     @classmethod
-    def of(cls, plan: LaunchPlan) -> _Common:
+    def of(cls, plan: LaunchPlan) -> CpuCommon:
+        """That of a plan's entry."""
         total, layout = prod(plan.grid), plan.step.layout
         # What workgroups hand on from one to the next lives as long as a call of the kernel.
         ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
@@ -105,9 +106,11 @@ class CpuLaunch(Launch):
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
         super().__init__(plan)
-        common: _Common | None = plan.common.get(plan.entry)
+        common: CpuCommon | None = None if plan.common is None else plan.common.get(plan.entry)
         if common is None:
-            common = plan.common[plan.entry] = _Common.of(plan)
+            common = CpuCommon.of(plan)
+            if plan.common is not None:
+                plan.common[plan.entry] = common
         self._device = device
         self._kernel = kernel
         self._total, self._large, self._alone, self._record, self._offsets, self._flag_offset, names = common

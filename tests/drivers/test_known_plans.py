@@ -102,7 +102,7 @@ def test_a_second_bind_of_a_shape_is_known(device: Any, slow: list[str]) -> None
 
 def test_plans_are_those_of_a_pipeline_that_knows_none(device: Any, slow: list[str]) -> None:
     """Of every type of params, over memory that begins anywhere, for sizes that entries differ for."""
-    names = ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64", "f32x3", "i32x2"]
+    names = ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64", "f32x3", "i32x2", "bf16x2", "u8x4", "f16x3"]
     values = {
         "b": [False, True, np.True_], "i": [0, -1, 7, -(2**31), 2**31 - 1, 2**63 - 1, np.int8(3)], "u": [0, 7, 2**32 - 1, 2**64 - 1, np.uint8(3)],
         "f": [0.0, -0.0, 1.5, 1e300, -1e300, 3e38, 3.4028235677973366e38, float("inf"), float("nan"), 2**53 + 1, -(2**31), 5, np.float32(2.5), np.float64(0.1)],
@@ -120,7 +120,7 @@ def test_plans_are_those_of_a_pipeline_that_knows_none(device: Any, slow: list[s
 
     def value(name: str) -> Any:
         if name[-2] == "x":
-            return [float(random.integers(9)) if name[0] == "f" else int(random.integers(9)) for _ in range(int(name[-1]))]
+            return [float(random.integers(9)) if "f" in name else int(random.integers(9)) for _ in range(int(name[-1]))]
         return values[name[0]][random.integers(len(values[name[0]]))]
 
     agreed = 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
 from vyre_py.drivers.cuda.launch.cooperative import require_resident
+from vyre_py.drivers.cuda.launch.kernel_common import KernelCommon, common_of
 from vyre_py.drivers.cuda.launch.kernel_words import take_words
 from vyre_py.drivers.cuda.launch.module import CudaModule
 from vyre_py.drivers.cuda.launch.persistent import launched_grid
@@ -42,6 +43,8 @@ _signatures: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count(1)
 _signature_lock = threading.Lock()
 _SIGNATURES: Final = 1 << 16
+_ADDRESS: Final = struct.Struct("<Q")
+_RECORD: Final = struct.Struct("<qQQQ")  # the first words of a buffer's record: signature, first byte, end, the address of its live word
 # What a native list is made from, and made with it.
 _LAUNCHED: Final = ("plan", "module", "grid", "stream", "rows", "_attributes", "_owner", "_record")
 
@@ -109,31 +112,36 @@ class BoundKernel(CommandList):
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[CudaModule, ...]) -> None:
         """`modules` are the kernels of the step's entries."""
-        slots = plan.step.layout.slots
         self.device, self._modules = device, modules
         self._choose(plan)
         self._configs: list[Any] = []
         self.block = bytearray(plan.block) or bytearray(8)
         self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
-        self._offsets = {slot.name: slot.offset_bytes for slot in slots if slot.name}
-        self.held: list[Buffer] = []
-        buffers = plan.buffers
-        for slot in plan.step.layout.buffers:
-            buffer = buffers[slot.name]
-            self.held.append(buffer)
-            struct.pack_into("<Q", self.block, slot.offset_bytes, record_of(buffer)[1])
+        common = common_of(plan)
+        layout, buffers = plan.step.layout, plan.buffers
+        self._offsets = {slot.name: slot.offset_bytes for slot in layout.slots if slot.name} if common is None else common.offsets
+        names = [slot.name for slot in layout.buffers] if common is None else common.names
+        self.held: list[Buffer] = [buffers[name] for name in names]
+        for name, buffer in zip(names, self.held, strict=True):
+            _ADDRESS.pack_into(self.block, self._offsets[name], record_of(buffer)[1])
         self._owner: Any = None
         self._inside: set[int] = set()
         self._retired: list[Buffer] = []
         self.stream = int(device.context.stream)
         self.streams: dict[int, Any] = {}
         self.lock = threading.RLock()
-        self._words = take_words(device, plan, self.block, self, self.streams)
+        self._words = take_words(device, plan, self.block, self, self.streams) if common is None else {}
         super().__init__(device)
+        if common is None and plan.common is not None and not (self._attributes or self._words):
+            plan.common[plan.entry] = KernelCommon.of(self, self._offsets)
 
     def _choose(self, plan: LaunchPlan) -> None:
         """Selects the plan's entry."""
         self.plan, self.module = plan, self._modules[plan.entry]
+        self._attributes: tuple[Attribute, ...] = ()
+        if (common := common_of(plan)) is not None:
+            self.grid = common.grid
+            return
         self.grid = _grid(self.device, plan, self.module)
         self._attributes = _attributes(self.device, plan, self.module, self.grid)
 
@@ -183,6 +191,13 @@ class BoundKernel(CommandList):
         return rows
 
     def _build(self) -> None:
+        common = common_of(self.plan)
+        if common is not None and self.stream == common.stream:
+            call = Call(common.function, common.arguments, call_list.LAUNCH, self.block_address, common.block_bytes)
+            self.rows = [NativeCommand(LAUNCH, common.name, (call,), counts=common.counts)]
+            self._record = common.record
+            self.calls = common.form.made(self.handle_status, self.block_address, self.held, [_RECORD.unpack_from(one._record) for one in self.held])
+            return
         name, counts = self.plan.label or self.plan.binding.interface.name, self.device.launch_amounts(self.plan, self.module)
         self.rows = [NativeCommand(LAUNCH, name, (self._made_call(),), counts=counts)]
         self._record = self._recorded(self.rows)

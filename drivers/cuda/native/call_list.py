@@ -20,7 +20,8 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from types import MethodType
+from typing import Any, Final, NamedTuple
 
 from vyre_py.drivers.cuda.native.code import PYTHON_FUNCTIONS, TEXT
 from vyre_py.drivers.memory.buffer import Buffer
@@ -34,12 +35,21 @@ from vyre_py.drivers.native.builtins import (
     new_method,
     with_objects,
 )
-from vyre_py.drivers.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, argument_loads, with_fields
+from vyre_py.drivers.native.structs import (
+    ARGUMENTS,
+    CALL,
+    HEAD,
+    RECORD,
+    SLOT,
+    NativeStruct,
+    argument_loads,
+    with_fields,
+)
 from vyre_py.drivers.native.values import CONVERT, VALUE_KINDS
 from vyre_py.lowering.llvm import jit
 
 __all__ = [
-    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNCHECKED", "Call", "CallList", "SlotRow",
+    "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNCHECKED", "Call", "CallList", "ListForm", "SlotRow",
     "scatter", "set_method",
 ]  # fmt: skip
 
@@ -64,13 +74,18 @@ _ALIGN: Final = 16
 _WORD_BYTES: Final = 8
 _MASK: Final = (1 << 64) - 1
 
+def _word(struct_: NativeStruct, field: str, at: int = 0) -> int:
+    """The number of the word that a field is, of a struct that begins at byte `at`."""
+    return (at + struct_.offset(field)) // _WORD_BYTES
+
+
+_FROZEN, _HELD, _IN_FLIGHT = [_word(HEAD, field) for field in ("frozen", "held", "in_flight")]
 _STATE_NAME: Final = sys.intern("_state")
 _RECORD_NAME: Final = sys.intern("_record")
 _SLOW_NAME: Final = sys.intern("_set")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One C call: the function's address, up to 16 arguments that fit a machine word each, its form, and for a launch where its argument
     block lies and how long it is."""
 
@@ -152,10 +167,11 @@ _lock = threading.Lock()
 
 def builtins() -> _Builtins:
     """The one set of builtins of the process. Raises ToolchainError where llvmlite cannot be loaded."""
-    with _lock:
-        if not _builtins:
-            _builtins.append(_Builtins())
-        return _builtins[0]
+    if not _builtins:
+        with _lock:
+            if not _builtins:
+                _builtins.append(_Builtins())
+    return _builtins[0]
 
 
 def set_method(owner: type) -> Any:
@@ -181,7 +197,7 @@ class CallList:
     owner does not hold the builtin: an object around the owner does.
     """
 
-    __slots__ = ("_alive", "_frozen", "_handler", "_in_flight", "_kept", "_names", "_pin", "_room", "_slots", "state")
+    __slots__ = ("_alive", "_function", "_kept", "_names", "_owner", "_pin", "_room", "_slots", "state")
 
     def __init__(
         self, calls: Sequence[Call], handler: Handler, mode: int, alive: Sequence[int],
@@ -202,9 +218,7 @@ class CallList:
         alive_at, slots_at = tables, tables + 8 * room
         members_at = slots_at + SLOT.size_bytes * len(slots)
         state = bytearray(members_at + 8 * len(members))
-        self._pin = (ctypes.c_char * len(state)).from_buffer(state)  # an exported bytearray keeps its address
-        self._frozen = ctypes.c_int64.from_buffer(state, HEAD.offset("frozen"))
-        self._in_flight = ctypes.c_int64.from_buffer(state, HEAD.offset("in_flight"))
+        self._pin = (ctypes.c_int64 * (len(state) // _WORD_BYTES)).from_buffer(state)  # an exported bytearray keeps its address
         base = ctypes.addressof(self._pin)
         copies = sum(-(-c.block_bytes // _ALIGN) * _ALIGN for c in calls)
         (first, much), (second, more) = counters
@@ -226,7 +240,11 @@ class CallList:
         self._slots = [slots_at + SLOT.size_bytes * n for n, row in enumerate(slots) if row.kind == SLOT_KINDS["buffer"]]
         self._names = [row.name for row in slots]  # native code compares their addresses
         self._kept = (*[member.state for member in members], *kept)
-        self._handler: Callable[[], Handler | None] = weakref.WeakMethod(handler)
+        self._handled_by(handler)
+
+    def _handled_by(self, handler: Handler) -> None:
+        method: Any = handler
+        self._owner, self._function = weakref.ref(method.__self__), method.__func__  # less work than weakref.WeakMethod
 
     @property
     def address(self) -> int:
@@ -234,9 +252,9 @@ class CallList:
         return ctypes.addressof(self._pin)
 
     def _builtin(self, name: str) -> Callable[..., Any]:
-        handler = self._handler()
-        assert handler is not None  # the list is only used through its owner
-        return builtins().bound(name, self.state, handler, self._kept)
+        owner = self._owner()
+        assert owner is not None  # the list is only used through it
+        return builtins().bound(name, self.state, MethodType(self._function, owner), self._kept)
 
     def builtin(self) -> Callable[[], Any]:
         """A builtin that makes all calls. It returns None, or the result of the handler."""
@@ -253,15 +271,15 @@ class CallList:
     @property
     def in_flight(self) -> int:
         """How many threads are making its calls."""
-        return self._in_flight.value
+        return self._pin[_IN_FLIGHT]
 
     def enter(self) -> None:
         """Counts a thread that makes the calls from Python as in flight, until `leave`."""
-        self._in_flight.value += 1  # an int: no call, and so no other thread, between the load and the store
+        self._pin[_IN_FLIGHT] += 1  # an int: no call, and so no other thread, between the load and the store
 
     def leave(self) -> None:
         """Ends what `enter` began."""
-        self._in_flight.value -= 1
+        self._pin[_IN_FLIGHT] -= 1
 
     def invalidate(self) -> None:
         """Invalidates the list: it, and every list that it is a member of, calls its handler instead from now on; `set` leaves its buffers to Python."""
@@ -276,11 +294,11 @@ class CallList:
     @property
     def frozen(self) -> int:
         """How many callers of `freeze_buffers` keep native code from setting buffers."""
-        return self._frozen.value
+        return self._pin[_FROZEN]
 
     def freeze_buffers(self, by: int) -> None:
         """With 1, makes `set` leave buffers to Python; with -1, undoes one such call."""
-        self._frozen.value += by  # an int: no call, and so no other thread, between the load and the store
+        self._pin[_FROZEN] += by  # an int: no call, and so no other thread, between the load and the store
 
     def watch(self, alive: Sequence[int]) -> None:
         """Replaces the live words that are tested. There must be room for them."""
@@ -300,3 +318,44 @@ class CallList:
             (base + self._slots[place] + SLOT.offset("signature"), struct.pack("<q", signature)),
             (base + self._slots[place] + SLOT.offset("begin"), struct.pack("<QQ", begin, end)),
         ]  # fmt: skip
+
+
+class ListForm:
+    """A list of one launch as words, after which others are made that differ in addresses alone: where their state lies, and their argument block, the list of
+    what they hold and the buffers in it. That takes a fifth of the time."""
+
+    __slots__ = ("_block", "_like", "_own", "_packer", "_pin_type", "_places", "_words")
+
+    def __init__(self, like: CallList, block: int) -> None:
+        """`block` is the address of the list's own argument block."""
+        self._like = like._alive, like._room, like._slots, like._names
+        self._pin_type, self._packer = type(like._pin), struct.Struct(f"<{len(like.state) // _WORD_BYTES}Q")
+        self._words = list(self._packer.unpack(like.state))
+        self._words[_IN_FLIGHT] = 0
+        slots_at = self._words[_word(HEAD, "slots")] - like.address
+        slots = [slots_at + SLOT.size_bytes * number for number in range(self._words[_word(HEAD, "slot_count")])]
+        own = [_word(HEAD, field) for field in ("alive", "calls", "slots", "members")] + [_word(SLOT, "alive", slot) for slot in slots]
+        self._own = [(at, self._words[at] - like.address) for at in own]
+        blocks = [_word(CALL, "block", HEAD.size_bytes), *[_word(SLOT, "address", slot) for slot in slots]]
+        self._block = [(at, self._words[at] - block) for at in blocks]
+        held = range(len(like._slots))
+        self._places = [(like._alive // _WORD_BYTES + place, *[_word(SLOT, f, like._slots[place]) for f in ("signature", "begin", "end")]) for place in held]
+
+    def made(self, handler: Handler, block: int, held: list[Any], records: Sequence[tuple[int, int, int, int]]) -> CallList:
+        """A list over another argument block, and over other buffers, `held`: of each its signature, first byte and end, and its live word's address."""
+        made = CallList.__new__(CallList)
+        made.state = state = bytearray(self._packer.size)
+        made._pin = pin = self._pin_type.from_buffer(state)
+        base, words = ctypes.addressof(pin), self._words.copy()
+        for at, offset in self._own:
+            words[at] = base + offset
+        for at, offset in self._block:
+            words[at] = block + offset
+        for (alive_at, signature_at, begin_at, end_at), (signature, begin, end, alive) in zip(self._places, records, strict=True):
+            words[alive_at], words[signature_at], words[begin_at], words[end_at] = alive, signature, begin, end
+        words[_HELD] = id(held)
+        self._packer.pack_into(state, 0, *words)
+        made._alive, made._room, made._slots, made._names = self._like
+        made._kept = ()
+        made._handled_by(handler)
+        return made
