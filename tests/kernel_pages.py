@@ -52,7 +52,7 @@ def kernel_page(name: str) -> str:
     said, head = [], ["step"]
     for kind, (machine, figures) in found.items():
         said.append(f"{figures['size']} on {machine}, by `{_COMMANDS[kind].format('bench_pages')}`")
-        head += [f"{kind}, ms", "times as fast as the first"]
+        head += [f"{'one core' if kind == 'cpu' else machine.partition(',')[0]}, ms", "times as fast as the first"]
     steps = list(dict.fromkeys(step for _, figures in found.values() for step in figures["ms"] if step not in figures["peers"]))
     peers = list(dict.fromkeys(peer for _, figures in found.values() for peer in figures["peers"]))
     rows = []

@@ -18,7 +18,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -45,6 +47,7 @@ class Case:
     size: str
     numpy: Callable[..., object] | None
     torch: Callable[..., object] | None
+    more: Mapping[str, Callable[..., Callable[[], object]]] = MappingProxyType({})  # what makes other calls of PyTorch's, by their names
     restored: bool = False  # what a launch writes is read by the next, so that it is put back in between
 
 
@@ -74,6 +77,22 @@ def _blur(x: Any) -> Any:
     return uniform_filter(x, 5, mode="constant")
 
 
+def _half_attention(q: Any, k: Any, v: Any) -> Callable[[], object]:
+    return partial(_functional().scaled_dot_product_attention, q.half()[None], k.half()[None], v.half()[None])
+
+
+def _tf32(x: Any, y: Any) -> Callable[[], object]:
+    import torch
+
+    def call() -> object:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        product = x @ y
+        torch.backends.cuda.matmul.allow_tf32 = False
+        return product
+
+    return call
+
+
 def _functional() -> Any:
     import torch.nn.functional
 
@@ -87,15 +106,17 @@ CASES: Final[Mapping[str, Case]] = {
     "histogram": Case(1 << 22, 1 << 28, "{:,} bytes", lambda values, counts: np.bincount(values, minlength=256),
                       lambda values, counts: values.bincount(minlength=256)),
     "prefix-sum": Case(1 << 22, 1 << 27, "{:,} elements of u32", lambda x: np.cumsum(x, dtype=np.uint32), lambda x: x.cumsum(0, dtype=x.dtype)),
-    "compaction": Case(1 << 22, 1 << 27, "{:,} elements of f32", lambda x, limit, total: x[x > limit], lambda x, limit, total: x[x > limit], True),
+    "compaction": Case(1 << 22, 1 << 27, "{:,} elements of f32", lambda x, limit, total: x[x > limit], lambda x, limit, total: x[x > limit], restored=True),
     "blur": Case(2048, 8192, "{0:,} x {0:,} elements of f32", _blur, lambda x: _functional().avg_pool2d(x[None, None], 5, 1, 2)),
-    "sort": Case(1 << 18, 1 << 26, "{:,} keys of 32 bits", _sorted, lambda keys: keys.sort(), True),
-    "matmul": Case(512, 4096, "{0:,}^3, f32", lambda x, y: x @ y, lambda x, y: x @ y),
+    "sort": Case(1 << 18, 1 << 26, "{:,} keys of 32 bits", _sorted, lambda keys: keys.sort(), restored=True),
+    "matmul": Case(512, 4096, "{0:,}^3, f32", lambda x, y: x @ y, lambda x, y: x @ y, {"PyTorch, tf32": _tf32}),
     "softmax": Case(2048, 65536, "{:,} rows of 1,024 elements of f32", _softmax, lambda x: x.softmax(1)),
     "layer-norm": Case(2048, 131072, "{:,} rows of 512 elements of f32", _layer_norm,
                        lambda x, weight, bias: _functional().layer_norm(x, x.shape[1:], weight, bias)),
     "n-body": Case(4096, 65536, "{:,} bodies", None, None),
-    "attention": Case(512, 4096, "8 heads of 64, {:,} queries and keys", _attention, lambda q, k, v: _functional().scaled_dot_product_attention(q, k, v)),
+    "attention": Case(512, 4096, "8 heads of 64, {:,} queries and keys", _attention,
+                      lambda q, k, v: _functional().scaled_dot_product_attention(q[None], k[None], v[None]),
+                      {"PyTorch, 16 bits": _half_attention}),
 }  # fmt: skip
 
 
@@ -139,7 +160,7 @@ def _peer(case: Case, kind: str, given: dict[str, Any]) -> dict[str, Callable[[]
         name: torch.from_numpy(value.view(np.int32) if value.dtype == np.uint32 else value).cuda() if isinstance(value, np.ndarray) else value
         for name, value in given.items()
     }
-    return {"PyTorch": lambda: peer(**moved)}
+    return {"PyTorch": partial(peer, **moved), **{name: make(**moved) for name, make in case.more.items()}}
 
 
 def _race(
