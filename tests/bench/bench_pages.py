@@ -17,10 +17,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -47,7 +46,7 @@ class Case:
     size: str
     numpy: Callable[..., object] | None
     torch: Callable[..., object] | None
-    more: Mapping[str, Callable[..., Callable[[], object]]] = MappingProxyType({})  # what makes other calls of PyTorch's, by their names
+    more: Mapping[str, Callable[..., Callable[[], object]]] = field(default_factory=dict)  # what makes other calls of PyTorch's, by their names
     restored: bool = False  # what a launch writes is read by the next, so that it is put back in between
 
 
