@@ -12,13 +12,13 @@ from functools import cache
 from typing import Final
 
 from vyre_py.ir.language.assembler import Rewriter
-from vyre_py.ir.language.dims import Dim, DimConst, DimOp
-from vyre_py.ir.language.nodes import Atom, Const, Let, Value, const
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
+from vyre_py.ir.language.nodes import Atom, Const, Let, Load, Store, Value, const
 from vyre_py.ir.language.op import Law, Op
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bf16, bool_, f8e4m3, f8e5m2, f16, f32, f64
-from vyre_py.ir.language.widths import WIDE_TYPES
+from vyre_py.ir.language.widths import INDEX_TYPES, WIDE_TYPES
 from vyre_py.ir.passes.fold import evaluate_constant
 
 __all__ = ["same", "simplify"]
@@ -290,9 +290,33 @@ class _Simplifier(Rewriter):
                 break
         return now
 
+    def _index(self, atom: Atom, extent: DimExpr) -> Atom:
+        """An index, without a cast that does not change which elements it is about: what becomes negative by one is as much outside as it was."""
+        call = self.defined(atom)
+        if call is None or call.op.name != "cast" or call.args[0].type not in INDEX_TYPES:
+            return atom
+        source, target = call.args[0].type, call.type
+        turned = source.bits == target.bits and not source.is_signed and isinstance(extent, DimConst) and extent.value <= target.maximum + 1
+        return self._index(call.args[0], extent) if turned or _keeps(source, target) else atom
+
+    def _access(self, index: int, statement: Load | Store) -> None:
+        shape = statement.memory.shape
+        atoms = tuple([self.atom(a) for a in statement.args])
+        better = (*[self._index(atom, extent) for atom, extent in zip(atoms, shape, strict=False)], *atoms[len(shape) :])
+        if better == atoms:
+            self.copy(index)
+            return
+        self.place, self.changed, result = self.program.place(index), True, None
+        if statement.result is not None:
+            result = self.map[statement.result.id] = self.value(statement.result.type, self.program.value_names.get(statement.result.id))
+        self.emit(statement.rebuilt(result, better))
+
     def take(self, index: int) -> None:
         """Takes in old statement `index`."""
         statement = self.program.body[index]
+        if isinstance(statement, (Load, Store)):
+            self._access(index, statement)
+            return
         if not isinstance(statement, Let) or statement.op.is_query:
             self.copy(index)
             return
@@ -311,7 +335,7 @@ class _Simplifier(Rewriter):
 
 def simplify(program: Program) -> Program:
     """Replaces Lets by cheaper or simpler ones, or by an operand: identities, absorbers, double negation, cast chains, selects,
-    powers of two, constants gathered on the right. A Program in which nothing is to be done is given back itself."""
+    powers of two, constants gathered on the right; indices without casts that keep them. A Program in which nothing is to be done is given back itself."""
     simplifier = _Simplifier(program)
     for index in range(len(program.body)):
         simplifier.take(index)

@@ -90,7 +90,8 @@ def compiled(function: Callable[..., Any], peer: Any) -> Callable[..., Any]:
 def functions(device: str) -> Iterator[tuple[str, Callable[[Any], Called]]]:
     """Rows: names, and what makes a call of a peer."""
     for name, (function, made) in CASES.items():
-        arguments = made(16 if device == "cuda" else 1)
+        with torch.device(device):
+            arguments = made(16 if device == "cuda" else 1)
 
         def call(peer: Any, function: Callable[..., Any] = function, arguments: tuple[Any, ...] = arguments) -> Called:
             ready = compiled(function, peer)
@@ -137,7 +138,6 @@ def main() -> None:
     peers = [peer for peer in given.peers.split(",") if peer]
     columns = [*peers, "vyre"]
     print(f"{'us':34}" + "".join(f"{name:>12}" for name in columns) + "   first call, s:" + "".join(f"{name:>10}" for name in columns))
-    torch.set_default_device(given.device)
     for name, call in (families if given.families else functions)(given.device):
         if given.names and not any(word in name for word in given.names):
             continue

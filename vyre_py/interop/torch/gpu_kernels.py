@@ -72,6 +72,10 @@ class GpuKernel(TensorKernel):
     def __call__(self, *arguments: Any) -> None:
         """Enqueues it. Raises IndexError and RuntimeError where an earlier call reported a problem, BindingError where a tensor is too small or on another
         device, and LaunchError."""
+        with torch._C.DisableTorchFunction():  # a mode, as `set_default_device` sets one, would be asked about each of the calls below
+            self._enqueue(*arguments)
+
+    def _enqueue(self, *arguments: Any) -> None:
         *given, stream = arguments
         tensors, numbers = given[: self.tensor_count], tuple(given[self.tensor_count :])
         self.watched(given)
