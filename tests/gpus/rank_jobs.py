@@ -317,7 +317,7 @@ def strips(height: int, count: int) -> list[slice]:
 
 def stencil(rank: Rank) -> dict[str, Any]:
     """200 turns of heat over strips, a graph with the exchange in it, to the bits of one GPU."""
-    device, comm, (height, width) = open_gpu(rank), nccl_communicator(rank), (1000, 777)
+    device, comm, (height, width) = open_gpu(rank), nccl_communicator(rank), rank.options["shape"]
     whole, mine = plate(height, width), strips(height, rank.count)
     strip = Strip(device, comm, rank.number, rank.count, whole[mine[rank.number]])
     strip.turns.repeat(100)

@@ -162,7 +162,7 @@ def test_a_rank_that_is_killed(count: int, library: str, waits: bool, tmp_path: 
 
 
 def test_a_stencil_has_the_bits_of_one_gpu(count: int, tmp_path: Path) -> None:
-    run_ranks("rank_jobs:stencil", count, tmp_path, seconds=90, environment=SHARED)
+    run_ranks("rank_jobs:stencil", count, tmp_path, seconds=90, environment=SHARED, shape=[1000, 777])
 
 
 # ---- engines
