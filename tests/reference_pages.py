@@ -1,13 +1,16 @@
-"""The pages of `docs/reference/` that are made from the code: public names, options, variables of the environment, and the command line."""
+"""The pages of the site that are made from the code: public names, options, variables of the environment, the command line, and the examples."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
+
+from tree import ROOT
 
 import vyre_py as vp
 from vyre_py._names import LAZY
@@ -177,7 +180,20 @@ def commands_page() -> str:
     return "\n".join(parts)
 
 
+def examples_page() -> str:
+    """The examples, by what each says of itself."""
+    rows = []
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        said = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0].replace("\n", " ")
+        rows.append(f"| [{path.name}](../../examples/{path.name}) | {_plain(said)} |")
+    return "\n".join([
+        "# Examples\n", _MADE.format("the files in `examples/`"),
+        "Short programs to run and to change, numbered in the order to read them: `python examples/01_axpy.py`. Most take the name of a device.\n",
+        "| file | what it is |", "|---|---|", *rows, "",
+    ])  # fmt: skip
+
+
 REFERENCE: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/names.md": names_page, "docs/reference/options.md": options_page, "docs/reference/environment.md": environment_page,
-    "docs/reference/commands.md": commands_page,
+    "docs/reference/commands.md": commands_page, "docs/start/examples.md": examples_page,
 }  # fmt: skip

@@ -17,6 +17,7 @@ from photograph_picture import PICTURE, before_and_after
 from site_pages import RUN_ELSEWHERE, anchors, blocks, broken_links, pages, run_page, runs, shows_programs
 from tree import ROOT, file_of
 
+from tests.bench.bench_pages import CASES
 from vyre_py.demo.picture import read_picture
 
 
@@ -74,3 +75,9 @@ def test_notebooks_are_kept_without_what_they_printed() -> None:
     for notebook in notebooks:
         code = [cell for cell in json.loads(notebook.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
         assert code and not any(cell["outputs"] or cell["execution_count"] for cell in code), notebook.name
+
+
+def test_every_page_of_a_kernel_has_figures() -> None:
+    names = {page.stem for page in (ROOT / "docs" / "kernels").glob("*.md")} - {"index"}
+    figures = json.loads((ROOT / "docs" / "kernels" / "figures.json").read_text("utf-8"))
+    assert names == set(CASES) and {kind: set(report["kernels"]) for kind, report in figures.items()} == {"cpu": names, "cuda": names}
