@@ -78,7 +78,7 @@ def life() -> str:
     """What a Program goes through, and what of it is made once."""
     steps = (
         ("1 build", "Python, text,", "bytes, JSON"), ("2 check", "all findings", "at once"), ("3 optimise", "IR to IR"), ("4 lower", "for a target"),
-        ("5 load", "what fits"), ("6 bind", "shapes, overlap,", "grid"), ("7 launch", "one call"),
+        ("5 load", "what fits"), ("6 bind", "shapes,", "overlap"), ("7 launch", "one call"),
     )  # fmt: skip
     picture, wide = Picture(760, 300, "The way of a Program"), 92
     for k, lines in enumerate(steps):

@@ -143,7 +143,8 @@ def environment_page() -> str:
     rows = []
     for variable, name, meaning in Settings.rows():
         default = Settings.model_fields[name].default
-        rows.append(f"| `{variable}` | {_plain(meaning)} | {'' if default in (None, ()) else f'`{default}`'} |")
+        mebibytes = f"{default >> 20} MiB" if type(default) is int and default % (1 << 20) == 0 else f"`{default}`"
+        rows.append(f"| `{variable}` | {_plain(meaning)} | {'' if default in (None, ()) else mebibytes} |")
     return "\n".join([
         "# Environment\n", _MADE.format("`vyre_py/settings.py`"),
         "`python -m vyre_py doctor` shows what is set, and names what is misspelt. `vyre_py.settings.Settings.from_environment()` reads all of them.\n",
