@@ -20,6 +20,13 @@ _PACKED: Final = {
 }  # fmt: skip
 
 
+def joined(t: Type, a: Array, b: Array) -> Array:
+    """The bits of two elements of 16 bits, the first in the lower half."""
+    low, high = [np.ascontiguousarray(x).view(np.uint16).astype(t.dtype) for x in (a, b)]
+    made: Array = low | high << t.dtype.type(16)
+    return made
+
+
 def packer(form: str) -> Evaluation:
     """The evaluation of pack{form}."""
     part = _PACKED[form]

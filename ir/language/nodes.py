@@ -26,7 +26,8 @@ from vyre_py.ir.language.types import Type, decode, encode, u32
 
 __all__ = [
     "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
-    "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "Memory", "MemoryStatement",
+    "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "MatrixLoad", "Memory",
+    "MemoryStatement",
     "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup",
     "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Unpack",
     "Value", "Var", "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
@@ -391,8 +392,8 @@ class TensorCore(MemoryStatement):
     the product to four elements of a private array each, from args[0] on, a constant. Behind it stand what the lane has of the factors: 2 n elements of the
     first, n of the second.
 
-    Lane 4 g + t has of the first, for j from 0 to n - 1, (g, n t + j) and then (g + 8, n t + j), of the second (n t + j, g), and of the sum (g, 2 t),
-    (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1). How the sum is rounded is the device's."""
+    Lane 4 g + t has of the first, for j from 0 to n - 1, (g, n t + j) and then (g + 8, n t + j), of the second (n t + j, g), or of both another n of the 4 n
+    along their common axis, and of the sum (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1). How the sum is rounded is the device's."""
 
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES
 
@@ -401,6 +402,29 @@ class TensorCore(MemoryStatement):
         """What the lane has of the two factors."""
         first = 1 + 2 * (len(self.args) - 1) // 3
         return self.args[1:first], self.args[first:]
+
+
+@_node
+class MatrixLoad(MemoryStatement):
+    """Only in a Program that was made for a target: the 32 lanes of a subgroup load four matrices, each of 8 rows of 16 bytes, from a workgroup array
+    `source`, in which args[0] of lane 8 q + r says at which group of 16 bytes row r of matrix q lies. They come to a private array, those of one matrix after
+    those of another. Of each, lane 4 g + t gets the t-th 4 bytes of row g; where `turned` is not 0, of elements of 2 bytes, those in column g of rows 2 t and
+    2 t + 1."""
+
+    source: Memory
+    turned: int
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES
+    payload = MappingProxyType({"memory": Memory, "source": Memory, "turned": int})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),)
+
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """Where the rows lie."""
+        return (self.source,)
 
 
 @_node
@@ -753,7 +777,7 @@ class Print(ReportStatement):
 
 ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
 # Kinds of statements of Programs that were made for a target, which the language has not.
-TARGET_KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, WarpgroupProduct, WarpgroupWait, Pack, Unpack, PackedProduct)
+TARGET_KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, MatrixLoad, WarpgroupProduct, WarpgroupWait, Pack, Unpack, PackedProduct)
 # Kinds that only a Program of tiles has.
 TILE_KINDS: Final[tuple[type[Statement], ...]] = (TileLoad, TileStore, TileAtomicAdd, Tile)
 FENCES: Final[Mapping[Scope, type[Fence]]] = {kind.scope: kind for kind in (Fence, WorkgroupFence)}

@@ -279,8 +279,9 @@ OPS: Final[Mapping[str, Op]] = {
 
 # Only in Programs that were made for a target: two elements of 16 bits as they are, the first in the lower half of a word.
 JOINED: Final = _row(
-    "joined", 0, (_T, _T), Result.FIXED, frozenset(t for t in SCALARS.values() if t.bits == 16), None, "The bits of two elements.", lanes=_SCALAR, fixed=u32
-)
+    "joined", 0, (_T, _T), Result.FIXED, frozenset(t for t in SCALARS.values() if t.bits == 16), packing.joined, "The bits of two elements.", lanes=_SCALAR,
+    fixed=u32,
+)  # fmt: skip
 
 # Ops that only their expansion defines.
 EXPANDED_ONLY: Final = frozenset(name for name, row in OPS.items() if row.evaluate is None and not row.is_query)

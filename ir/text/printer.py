@@ -41,6 +41,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Loop,
+    MatrixLoad,
     Memory,
     Pack,
     PackedProduct,
@@ -455,6 +456,14 @@ class _Printer:
         made = self._effect(index, s, text)
         self._line(made.text, made.remarks)
 
+    def _print_matrix_load(self, index: int, s: MatrixLoad) -> None:
+        def text() -> str:
+            source = f"{written_name(s.source.name)} at {self._atom(s.args[0], u32).text}"
+            return f"matrix_load {self._access(s.memory, s.indices)}, {source}" + ", turned" * bool(s.turned)
+
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
     def _print_warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
         def text() -> str:
             left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=False)]
@@ -527,6 +536,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     **dict.fromkeys(REPORTING_KINDS, _Printer._print_report),
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
     TensorCore: _Printer._print_tensor_core,
+    MatrixLoad: _Printer._print_matrix_load,
     WarpgroupProduct: _Printer._print_warpgroup_product,
     WarpgroupWait: _Printer._print_warpgroup_wait,
     Pack: _Printer._print_pack,

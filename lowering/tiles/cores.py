@@ -1,8 +1,9 @@
-"""The rewrite of a Program whose products tensor cores compute: copies ahead into the rings that are planned (`rings`), and products of warps from there;
-`warpgroups` has those of warpgroups."""
+"""The rewrite of a Program whose products tensor cores compute: copies ahead into the rings that are planned (`rings`), and stores of sums; `warp_products` and
+`warpgroups` have the products."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from vyre_py.ir.language.nodes import (
@@ -14,7 +15,6 @@ from vyre_py.ir.language.nodes import (
     MemoryStatement,
     Space,
     Statement,
-    TensorCore,
     Tile,
     TileLoad,
     TileStore,
@@ -24,12 +24,11 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, bf16, f16, u16, u32
+from vyre_py.ir.language.types import bf16, f16, u16, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared
-from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Ring, RingPlan, RingTooLarge, Strip
+from vyre_py.lowering.tiles.rings import Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.tensor import (
-    DEEP_BYTES,
     TOGETHER,
     WARP,
     Accumulator,
@@ -39,17 +38,16 @@ from vyre_py.lowering.tiles.tensor import (
     gathered,
     invocations_for,
 )
-from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid, shapes_of
+from vyre_py.lowering.tiles.tile_layout import TileLayout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.viewed import splits
-from vyre_py.lowering.tiles.warpgroups import WarpgroupRewrite
+from vyre_py.lowering.tiles.warp_products import WarpRewrite
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
+_GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element
 _PAIR: Final = 2  # elements that a lane stores together as it has them
-_COLUMNS: Final = 8  # of sums that lie together
 _BAND: Final = 8  # rows of the grid
 _NARROW: Final = (bf16, f16)  # elements that are handed on among lanes, so that these store more together
-_LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
 
 
 def uses_tensor_cores(program: Program) -> bool:
@@ -67,11 +65,11 @@ def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: 
     return _CoresRewrite(program, target, memory_bytes, wide=wide, warpgroups=warpgroups).run()
 
 
-class _CoresRewrite(WarpgroupRewrite):
+class _CoresRewrite(WarpRewrite):
     def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
-        super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 8, lanes=WARP)
+        super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 10, lanes=WARP)
         try:
-            self._plan = RingPlan(program, self.invocations.count, memory_bytes // 8 * 7, warpgroups=warpgroups)
+            self._plan = RingPlan(program, self.invocations.count, memory_bytes // 10 * 9, warpgroups=warpgroups)
         except RingTooLarge as large:
             self.place = program.place(large.loop)
             self.refuse(str(large), large.help)
@@ -99,11 +97,7 @@ class _CoresRewrite(WarpgroupRewrite):
         ]
         tiles += [(layout, s.args[-1].type.shape) for s in self.program.body if (layout := self._stores_gathered(s)) is not None]
         self.prepare(tiles)
-        for line in (_LANE_ROW, _LANE_COLUMN):
-            self.bind(line)
-        for s in filter(cores_take, self.program.body):
-            assert isinstance(s, Tile)  # as above
-            self.bind(self._columns_line(s))
+        self._bind_lanes()
         self._warpgroup = self.m("shr", self.index, 7) if self._plan.of_warpgroups else word(0)
         self._grid_places = self._raster()
         return super().run()
@@ -112,12 +106,15 @@ class _CoresRewrite(WarpgroupRewrite):
         """The workgroup's place along x and y, by query, in an order in which workgroups that run at once share more of what they load: down several rows of
         the grid, then on to the next column of these."""
         m = self.m
-        across, down = m("num_workgroups.x"), m("num_workgroups.y")
-        number = m("add", m("mul", m("workgroup_id.y"), across), m("workgroup_id.x"))
-        band = m("mul", across, _BAND)
-        first = m("mul", m("div", number, band), _BAND)
-        rows, within = m("min", m("sub", down, first), word(_BAND)), m("rem", number, band)
-        return {"workgroup_id.x": m("div", within, rows), "workgroup_id.y": m("add", first, m("rem", within, rows))}
+        x, y = m("workgroup_id.x"), m("workgroup_id.y")
+        first = m("and", y, 0xFFFFFFFF - (_BAND - 1))
+        rows, within = m("min", m("sub", m("num_workgroups.y"), first), word(_BAND)), m("add", m("mul", m("and", y, _BAND - 1), m("num_workgroups.x")), x)
+        column, row = self.var(u32, m("shr", within, _BAND.bit_length() - 1)), self.var(u32, m("and", within, _BAND - 1))
+        self.if_(m("lt", rows, word(_BAND)))  # no other rows than the last ones take divisions
+        self.set(column, m("div", within, rows))
+        self.set(row, m("rem", within, rows))
+        self.end()
+        return {"workgroup_id.x": self.get(column), "workgroup_id.y": m("add", first, self.get(row))}
 
     def layout_of(self, value: Value) -> TileLayout:
         return self._layouts.values.get(value.id, self.invocations)
@@ -204,7 +201,7 @@ class _CoresRewrite(WarpgroupRewrite):
             if index in self._plan.of_warpgroups:
                 self._product_of_warpgroups(index, s)
             else:
-                self.keep(s.bound, self._product(s))
+                self.keep(s.bound, self._product(index, s))
         elif index not in self._late_sets:
             if isinstance(s, Get):
                 self._land_late(s.variable)
@@ -233,11 +230,8 @@ class _CoresRewrite(WarpgroupRewrite):
         def copy_ahead() -> None:
             self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), step, self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
-        # The first product of warpgroups is begun before: it goes on meanwhile.
-        if self._plan.of_warpgroups & ring.products:
-            self._due[loop] = copy_ahead
-        else:
-            copy_ahead()
+        # The loop's first product is begun before: it goes on meanwhile.
+        self._due[loop] = copy_ahead
 
     def _turn(self, value: Atom, step: Atom, turns: Atom) -> Atom:
         """The loop's value some turns on. It may wrap, past the end."""
@@ -264,31 +258,31 @@ class _CoresRewrite(WarpgroupRewrite):
         first = self.m("mul", number, strip.groups)
         if s.memory in self._views:
             for done in range(0, total, count):
-                self._copy_group(s, strip, first, word(done), ragged=done + count > total)
-        else:  # element by element, each with checks of its own, which would be long written out
-            begin = self.for_(word(0), word(total), word(count))
-            self._copy_group(s, strip, first, begin, ragged=total % count > 0)
-            self.end()
+                self._put_group(strip, *self._found_group(s, strip, first, word(done), ragged=done + count > total))
+            return
+        # Element by element, each with checks of its own, which would be long written out. Of several groups all is loaded before any is stored.
+        together = max(1, min(_GROUPS_AT_ONCE, total // count))
+        begin = self.for_(word(0), word(total), word(count * together))
+        ragged = total % (count * together) > 0
+        found = [self._found_group(s, strip, first, self.m("add", begin, count * k) if k else begin, ragged=ragged) for k in range(together)]
+        for to, values in found:
+            self._put_group(strip, to, values)
+        self.end()
 
-    def _copy_group(self, s: TileLoad, strip: Strip, first: Atom, begin: Atom, *, ragged: bool) -> None:
-        """Copies the invocation's own group, from one on, into the strip that begins at a group."""
+    def _found_group(self, s: TileLoad, strip: Strip, first: Atom, begin: Atom, *, ragged: bool) -> tuple[Atom, list[Value]]:
+        """The invocation's own group, from one on: where it goes, in the strip that begins at a group, and its elements."""
         m, across, total = self.m, strip.length // strip.lanes, strip.rows * strip.length // strip.lanes
         group = m("add", self.index, begin)
         row, column = m("div", group, across), m("rem", group, across)
         to = m("add", first, self._group(strip, row, column))
         if ragged:
             to = m("select", m("lt", group, total), to, NOWHERE)
-        found = [self.load(s.memory, at) for at in self._sources(s, strip.lanes, row, column)]
+        return to, [self.load(s.memory, at) for at in self._sources(s, strip.lanes, row, column)]
+
+    def _put_group(self, strip: Strip, to: Atom, found: Sequence[Atom]) -> None:
+        """Copies a group to its place."""
         for lane, value in enumerate(found):
             self.copy_async(strip.memory, (to, word(lane)), value)
-
-    def _group(self, strip: Strip, row: Atom, column: Atom) -> Atom:
-        """Where a group of a row lies in a strip."""
-        m = self.m
-        if not strip.swizzled:
-            return m("add", m("mul", row, strip.stride // strip.lanes), column)
-        place = m("add", m("mul", row, GROUPS), m("xor", m("and", column, GROUPS - 1), m("and", row, GROUPS - 1)))
-        return place if strip.length == GROUPS * strip.lanes else m("add", m("mul", m("div", column, GROUPS), strip.rows * GROUPS), place)
 
     def _sources(self, s: TileLoad, lanes: int, row: Atom, column: Atom) -> list[tuple[Atom, ...]]:
         """The indices of the elements of a group."""
@@ -298,54 +292,3 @@ class _CoresRewrite(WarpgroupRewrite):
             group = self.m("add", self.m("shr", last, lanes.bit_length() - 1), self.m.cast(column, last.type) if last.type is not u32 else column)
             return [(*indices, group, word(lane)) for lane in range(lanes)]
         return [(*indices, self.beyond(last, self.m("add", self.m("mul", column, lanes), lane))) for lane in range(lanes)]
-
-    # ---- products
-
-    def _product(self, s: Tile) -> Shared:
-        (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
-        layout = self._layouts.values[s.bound.id]
-        assert isinstance(layout, Accumulator)  # of what tensor cores compute
-        acc = self.moved(self.tile_of(s.args[2]), layout)
-        rows, columns = (len(layout.offsets((m, n), 0)) // 2, len(layout.offsets((m, n), 1)) // 2)
-        sums = self._sums_of(acc.type, 4 * rows * columns)
-        places = {
-            (2 * row + h, 2 * column + e): word(4 * (row * columns + column) + 2 * h + e)
-            for row in range(rows) for column in range(columns) for h in range(2) for e in range(2)
-        }  # fmt: skip
-        for r, at in places.items():
-            self.store(sums, (at,), acc.registers[r])
-        factors = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
-        depth_bytes = depth * s.args[0].type.scalar.size_bytes
-        k = self.for_(word(0), word(depth_bytes // GROUP_BYTES), word(DEEP_BYTES // GROUP_BYTES), unroll=depth_bytes // DEEP_BYTES)
-        left = [[self._lane(factors[0], self.element(layout, (m, n), 0, 2 * row + h), k) for h in range(2)] for row in range(rows)]
-        place = self.bind(self._columns_line(s))
-        right = [self._lane(factors[1], self.m("add", place, 8 * column), k) for column in range(columns)]
-        for row in range(rows):
-            for column in range(columns):
-                first = word(4 * (row * columns + column))
-                self.emit(TensorCore(None, (first, *left[row][0], *left[row][1], *right[column]), sums))
-        self.end()
-        return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
-
-    def _sums_of(self, type_: Type, count: int) -> Memory:
-        """The private array of sums, with room for so many."""
-        return self._array(f"tile:sums.{type_}.{count}", Space.PRIVATE, type_, count)
-
-    def _lane(self, factor: tuple[Strip, Atom], place: Atom, k: Atom) -> list[Atom]:
-        """A group of elements at a place along the other axis, in the k-th group along k, or for lane t of four t groups on."""
-        (strip, first), m = factor, self.m
-        lanes = strip.lanes
-        lane = self.bind(_LANE_COLUMN)
-        if strip.along_k:
-            group = m("add", first, m("add", m("mul", place, strip.stride // lanes), m("add", lane, k)))
-            return [self.load(strip.memory, (group, word(j))) for j in range(lanes)]
-        at = m("add", m("mul", lane, lanes * strip.stride), place)
-        group = m("add", m("add", first, m("shr", at, lanes.bit_length() - 1)), m("mul", k, strip.stride))
-        within = m("and", place, lanes - 1)
-        return [self.load(strip.memory, (m("add", group, j * strip.stride // lanes), within)) for j in range(lanes)]
-
-    def _columns_line(self, s: Tile) -> Line:
-        """The places along columns of what lanes have of the second factor."""
-        layout, (_, n) = self._layouts.values[s.bound.id], s.bound.type.shape
-        assert isinstance(layout, Accumulator)  # of what tensor cores compute
-        return Line(WARP, layout.across, n // layout.across, _LANE_ROW)

@@ -1,9 +1,9 @@
 """Which loops copy the factors of their products ahead, and where these lie.
 
-A factor lies in workgroup memory as a `Strip`: rows of elements, padded so that what the lanes of a warp load at once lies in different banks, or swizzled for
-warpgroups. What a loop loads from buffers for nothing but its products is copied there while the products of earlier turns are computed: a `Ring` has the
-loads of a turn, and the statements from which their offsets are computed, which are written out again for a turn that is some turns ahead. What was loaded
-before the loop, for nothing else, is copied once.
+A factor lies in workgroup memory as a `Strip`: rows of elements, swizzled for warpgroups, and for warps that load whole matrices of 8 rows of 16 bytes, or
+padded so that what the lanes of a warp load at once lies in different banks. What a loop loads from buffers for nothing but its products is copied there while
+the products of earlier turns are computed: a `Ring` has the loads of a turn, and the statements from which their offsets are computed, which are written out
+again for a turn that is some turns ahead. What was loaded before the loop, for nothing else, is copied once.
 
 Warpgroups take a first factor that is computed from registers. Where such a product only adds to a variable, behind another product, it may be `late`: it is
 begun in the next turn, when the first product of that turn is, and computed while the lanes go on with what that one gave.
@@ -42,8 +42,9 @@ from vyre_py.lowering.tiles.tensor import HELD_BYTES, cores_take, warpgroups_tak
 __all__ = ["GROUPS", "GROUP_BYTES", "Ring", "RingPlan", "RingTooLarge", "Strip", "lanes_of", "padded"]
 
 GROUP_BYTES: Final = 8  # that are copied, and loaded by a lane, together
-_SWIZZLED_BYTES: Final = 16  # that are copied together to where warpgroups read them
+_SWIZZLED_BYTES: Final = 16  # that are copied together to where warpgroups, or matrices of warps, are read
 GROUPS: Final = 8  # of such, in a swizzled row
+_TURNED_BYTES: Final = 2  # of the elements of matrices that are turned while they are loaded
 _FEWEST: Final = 2  # strips of a ring
 _MOST: Final = 4
 
@@ -73,7 +74,8 @@ def padded(length: int, type_: Type, *, along_k: bool) -> int:
 class Strip:
     """Where a factor lies: `rows` of `length` elements, `stride` apart, in each of `count` strips of an array. Rows go `along_k`, or each is one k. An array's
     last axis is a group of `lanes` elements. A `swizzled` one has eight groups of each row, then the next eight of each, and so on; of row r, group g lies in
-    the place of group g ^ r % 8 of these."""
+    the place of group g ^ r % 8 of these. Where rows have two or four groups, four or two rows take the place of one, and g lies at g ^ r / 4 % 2, or at
+    g ^ r / 2 % 4: so eight rows always have their g-th groups in all banks."""
 
     memory: Memory
     rows: int
@@ -95,7 +97,7 @@ class Strip:
 
     @property
     def swizzled(self) -> bool:
-        """Whether it is for products of warpgroups."""
+        """Whether warpgroups, or warps by whole matrices, load from it."""
         return self.lanes * self.memory.type.size_bytes == _SWIZZLED_BYTES
 
 
@@ -184,13 +186,15 @@ class RingPlan:
         if taken:
             self.of_warpgroups.add(product)
             self.of_registers |= {product} if held else set()
+        found = [source.load for source in sources if source is not None]
+        swizzled = taken or (len(found) == len(sources) and all(map(_by_matrices, found, along_k)))
         for atom, source, goes_along in zip(s.args[:2], sources, along_k, strict=True):
             if source is None or not isinstance(atom, Value):
                 continue
             ring = self.rings.setdefault(loop, Ring())
             ring.products.add(product)
             loads = ring.staying if source.stays else ring.loads
-            loads[source.at] = self._strip(source.load, goes_along, swizzled=taken)
+            loads[source.at] = self._strip(source.load, goes_along, swizzled=swizzled)
             ring.slice += [index for index in source.offsets if index not in ring.slice]
             self.strips[atom.id] = loads[source.at], loop
             self.skipped |= set(source.chain)
@@ -251,7 +255,7 @@ class RingPlan:
             smaller = f"ask for pipeline({fitting}), or use smaller tiles" if fitting >= _FEWEST else "use smaller tiles"
             raise RingTooLarge(loop, f"a loop whose factors take {count} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},", smaller)
         # A warpgroup computes the product of one turn while it begins the next, so that one strip more is in use.
-        ring.ahead = count - 1 - (count > _FEWEST and any(strip.swizzled for strip in ring.loads.values()))
+        ring.ahead = count - 1 - (count > _FEWEST and bool(self.of_warpgroups & ring.products))
         ring.count = count
         ring.slice.sort()
         for loads, times in ((ring.loads, count), (ring.staying, 1)):
@@ -289,3 +293,10 @@ class RingPlan:
             found.add(at)
             waiting += body[at].args
         return sorted(found)
+
+
+def _by_matrices(s: TileLoad, along_k: bool) -> bool:
+    """Whether warps load a factor in whole matrices of 8 rows of 16 bytes."""
+    size = s.memory.type.size_bytes
+    groups, rest = divmod(s.shape[-1] * size, _SWIZZLED_BYTES)
+    return not rest and (groups in (2, 4) or groups % GROUPS == 0) and (along_k or size == _TURNED_BYTES)

@@ -28,16 +28,18 @@ def matmul() -> vp.Program:
 _NAME = r'"[^"]+"'
 TENSOR_CORE = rf"tensor_core {_NAME}\[\d+\], \(\w+(, \w+){{7}}\), \(\w+(, \w+){{3}}\)"
 PRODUCT = rf"warpgroup_product {_NAME}\[0\], {_NAME} at \w+, {_NAME} at \w+, rows 128, depth 64, width 64"
+MATRICES = rf"matrix_load {_NAME}\[0\], {_NAME} at [^,/]+"
+TURNED = f"{MATRICES}, turned"
 WAIT = rf"warpgroup_wait {_NAME}\[0\], [01]"
 
 
 @pytest.mark.parametrize(
     ("target", "shown"),
-    [("sm_75", ()), ("sm_80", (TENSOR_CORE,)), ("sm_90", (TENSOR_CORE,)), ("sm_90a", (PRODUCT, WAIT)), ("cpu", ()), ("wgsl", ())],
+    [("sm_75", ()), ("sm_80", (TENSOR_CORE, MATRICES)), ("sm_90", (TENSOR_CORE, MATRICES, TURNED)), ("sm_90a", (PRODUCT, WAIT)), ("cpu", ()), ("wgsl", ())],
 )
 def test_text_shows_them(target: str, shown: tuple[str, ...]) -> None:
     text = emit_text(matmul(), target, form="vir")
-    lines = [line.strip() for line in text.splitlines() if re.match(r"\s*(tensor_core|warpgroup_)", line)]
+    lines = [line.strip() for line in text.splitlines() if re.match(r"\s*(tensor_core|matrix_load|warpgroup_)", line)]
     for pattern in shown:
         assert any(re.match(pattern, line) for line in lines), lines[:3]
     assert all(any(re.match(pattern, line) for pattern in shown) for line in lines)
@@ -63,4 +65,4 @@ def test_the_text_is_not_read(target: str) -> None:
         parse(text)
     first = caught.value.diagnostics[0].place
     assert first is not None
-    assert re.search("tensor_core|warpgroup_", text.splitlines()[first.line - 1])
+    assert re.search("tensor_core|matrix_load|warpgroup_", text.splitlines()[first.line - 1])

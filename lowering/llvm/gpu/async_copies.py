@@ -90,8 +90,9 @@ def _bound(statement: Statement) -> int:
 
 def copy(w: Writer, target: str, source: str, size_bytes: int, inside: str) -> None:
     """Begins to copy so many bytes between addresses, i64, of workgroup memory and of a buffer; zeros where the i1 `inside` is false, unless that is ""."""
+    short = w.let(f"trunc i64 {target} to i32")  # arithmetic on it is of 32 bits, too
     level = "cg" if size_bytes == WIDEST_BYTES else "ca"  # what goes to workgroup memory is not wanted in L1, which only the widest passes by
-    text, registers, given = f"cp.async.{level}.shared.global [$0], [$1], {size_bytes}", "l,l", f"i64 {target}, i64 {source}"
+    text, registers, given = f"cp.async.{level}.shared.global [$0], [$1], {size_bytes}", "r,l", f"i32 {short}, i64 {source}"
     if inside:
         count = w.let(f"select i1 {inside}, i32 {size_bytes}, i32 0")
         text, registers, given = f"{text}, $2", f"{registers},r", f"{given}, i32 {count}"

@@ -37,6 +37,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Loop,
+    MatrixLoad,
     Memory,
     MemoryStatement,
     Param,
@@ -470,6 +471,9 @@ class _SimtWalk:
     def tensor_core(self, index: int, s: TensorCore) -> None:
         self.cores.multiply(s)
 
+    def matrix_load(self, index: int, s: MatrixLoad) -> None:
+        self.cores.load_matrices(s, self.bases[s.source])
+
     def warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
         self.cores.begin(s, self.bases)
 
@@ -615,7 +619,8 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Var: _SimtWalk.var, Get: _SimtWalk.get, Set: _SimtWalk.set,
     If: _SimtWalk.if_, Else: _SimtWalk.else_, For: _SimtWalk.for_, Loop: _SimtWalk.loop, Region: _SimtWalk.region, End: _SimtWalk.end,
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
-    Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, WarpgroupProduct: _SimtWalk.warpgroup_product, WarpgroupWait: _SimtWalk.warpgroup_wait,
+    Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, MatrixLoad: _SimtWalk.matrix_load,
+    WarpgroupProduct: _SimtWalk.warpgroup_product, WarpgroupWait: _SimtWalk.warpgroup_wait,
     GridScan: _SimtWalk.grid_scan,
     CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
 }, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip

@@ -1,7 +1,7 @@
 """Products of matrices by the tensor cores of a warp (PTX ISA, `mma.sync`), from sm_80 on, and of a warpgroup (`wgmma.mma_async`), on sm_90a.
 
-The instruction wants of the first factor, for lane 4 g + t, words of neighbours along k, the t-th and the (t + 4)-th. It is given the (2 t)-th and the next,
-of both factors alike, so that a lane loads 8 bytes at once. What is summed is the same.
+The instruction wants of the first factor, for lane 4 g + t, words of neighbours along k, the t-th and the (t + 4)-th, as `ldmatrix` gives them. Where that does
+not load them, it is given the (2 t)-th and the next, of both factors alike, so that a lane loads 8 bytes at once. What is summed is the same.
 
 A warpgroup reads the factors from workgroup memory by descriptors: address and strides in units of 16 bytes, and the swizzle of rows of 128 bytes. The first
 factor may be in registers instead, as words of two elements. Sums that are under way are operands and results of every instruction that begins a product or
@@ -18,6 +18,7 @@ from vyre_py.ir.language.nodes import (
     Const,
     Let,
     Load,
+    MatrixLoad,
     Memory,
     Space,
     Statement,
@@ -64,6 +65,8 @@ class TensorCores:
         self._w, self._name_of = w, name_of
         self._words: dict[tuple[str, ...], str] = {}  # by the block that it was made in, and the elements
         self._narrowed: dict[str, tuple[Type, str]] = {}  # by the name of a small float: its type, and the f32 that it was cast from
+        # By array of matrices: the elements of those that were loaded last.
+        self._matrices: dict[Memory, list[str]] = {s.memory: [] for s in program.body if isinstance(s, MatrixLoad)}
         products = [s for s in program.body if isinstance(s, _KINDS)]
         # What invocations write to workgroup memory is seen by descriptors behind a fence.
         self.fences = any(isinstance(s, WarpgroupProduct) for s in products)
@@ -75,10 +78,12 @@ class TensorCores:
 
     def owns(self, memory: Memory) -> bool:
         """Whether it is such an array."""
-        return memory in self._sums or memory in self._held
+        return memory in self._sums or memory in self._held or memory in self._matrices
 
     def load(self, s: Load) -> str:
-        """An element of such an array, of sums."""
+        """An element of such an array: of sums, or of matrices that were loaded before in the same block."""
+        if s.memory in self._matrices:
+            return self._matrices[s.memory][_number(s.indices[0])]
         return self._w.let(f"load {llvm_type(s.memory.type)}, ptr {self._sums[s.memory][_number(s.indices[0])]}")
 
     def store(self, s: Store) -> None:
@@ -132,6 +137,21 @@ class TensorCores:
                 made = w.let(f"insertelement {vector} {made}, {llvm_type(type_)} {name}, i32 {k}")
             self._words[key] = w.let(f"bitcast {vector} {made} to i32")
         return self._words[key]
+
+    def load_matrices(self, s: MatrixLoad, base: str) -> None:
+        """Loads four matrices (PTX ISA, `ldmatrix`)."""
+        w, type_ = self._w, s.memory.type
+        place = w.let(f"getelementptr [{_UNIT_BYTES} x i8], ptr addrspace(3) {base}, i32 {self._name_of(s.args[0])}")
+        text = f"ldmatrix.sync.aligned.m8n8.x4{'.trans' * bool(s.turned)}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
+        address = w.let(f"ptrtoint ptr addrspace(3) {place} to i32")
+        made = w.let(f'call {{ i32, i32, i32, i32 }} asm sideeffect "{text}", "=r,=r,=r,=r,r,~{{memory}}"(i32 {address}) convergent')
+        count = _WORD_BYTES // type_.size_bytes
+        elements = self._matrices[s.memory] = []
+        for k in range(_SUMS):
+            word = w.let(f"extractvalue {{ i32, i32, i32, i32 }} {made}, {k}")
+            vector = w.let(f"bitcast i32 {word} to <{count} x {llvm_type(type_)}>")
+            elements += [w.let(f"extractelement <{count} x {llvm_type(type_)}> {vector}, i32 {lane}") for lane in range(count)]
+            self._words[w.current, *elements[-count:]] = word
 
     # ---- warpgroups
 

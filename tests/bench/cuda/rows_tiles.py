@@ -97,7 +97,7 @@ def _row(rows: int, columns: int, depth: int, promise: float, *, transposed: boo
 TILE_ROWS = (
     *(_row(*size, 1.0, transposed=transposed) for size in ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 4096, 4096)) for transposed in (False, True)),
     _row(4095, 8191, 4097, 0.9),
-    _row(8192, 8192, 8192, 0.48, transposed=True, arch="sm_80"),
+    *(_row(8192, 8192, 8192, 0.48, transposed=transposed, arch="sm_80") for transposed in (False, True)),
     _row(8192, 8192, 8192, 1.0, transposed=True, of=vp.f32),
     _row(8192, 8192, 8192, 1.0, transposed=True, of=vp.i8),
 )

@@ -42,6 +42,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Loop,
+    MatrixLoad,
     Memory,
     MemoryStatement,
     OrderedAtomic,
@@ -240,6 +241,8 @@ def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Stateme
     if kind is WarpgroupWait:
         return WarpgroupWait(None, (Const(u32, 0),), sums, 1)
     left, right = array("left", Space.WORKGROUP, u32), array("right", Space.WORKGROUP, u32)
+    if kind is MatrixLoad:
+        return MatrixLoad(None, (Const(u32, 0),), sums, left, 0)
     if kind is Pack:
         return Pack(None, (Const(u32, 0),), array("sums", Space.PRIVATE, f32), left, 0, 0, 0, 1, 8, 8, 8, 8)
     if kind is Unpack:
@@ -301,7 +304,7 @@ def test_what_it_reads_is_stored_before_and_what_it_writes_is_loaded_behind(name
     body = REWRITES[name](rewriter.finish()).body
     (at,) = (index for index, s in enumerate(body) if isinstance(s, kind))
     stored = [s.memory.name for s in body[:at] if isinstance(s, Store)]
-    read = {WarpgroupProduct: ["left", "right"], PackedProduct: ["left", "right"], Pack: ["left"], Unpack: ["left"]}.get(kind, [])
+    read = {WarpgroupProduct: ["left", "right"], PackedProduct: ["left", "right"], Pack: ["left"], Unpack: ["left"], MatrixLoad: ["left"]}.get(kind, [])
     factors = read if name == "dce" else ["left", "right"]  # which nothing else reads
     assert stored == [*factors, "sums"]
     assert [s.memory.name for s in body[at:] if isinstance(s, Load)] == ["sums"]

@@ -214,7 +214,7 @@ def test_strips_that_are_too_large_say_what_they_take() -> None:
 
 def test_a_depth_that_does_not_fit_says_what_does() -> None:
     program = matmul(vp.bf16, *MIDDLE, pipeline=5)
-    with pytest.raises(Unsupported, match=r"a loop whose factors take 5 times \d+ bytes of workgroup memory, of \d+, at .*\(ask for pipeline\(3\), or use"):
+    with pytest.raises(Unsupported, match=r"a loop whose factors take 5 times \d+ bytes of workgroup memory, of \d+, at .*\(ask for pipeline\(4\), or use"):
         compiled(program, "compute_80")
     assert compiled(program, "compute_90a") and compiled(program, "compute_75")
 

@@ -1,0 +1,152 @@
+"""Products of warps, in the rewrite of a Program for tensor cores: from strips that lie in whole matrices of 8 rows of 16 bytes, or lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from vyre_py.ir.language.nodes import Atom, MatrixLoad, Memory, Space, TensorCore, Tile
+from vyre_py.ir.language.types import Type
+from vyre_py.ir.math.builder import word
+from vyre_py.lowering.tiles.exchange import Shared
+from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Strip
+from vyre_py.lowering.tiles.tensor import DEEP_BYTES, WARP, Accumulator, cores_take
+from vyre_py.lowering.tiles.tile_layout import Line
+from vyre_py.lowering.tiles.warpgroups import WarpgroupRewrite
+
+__all__ = ["WarpRewrite"]
+
+_WRITTEN_OUT: Final = 4  # steps along k that follow one another without a loop
+_COLUMNS: Final = 8  # of sums that lie together
+_LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
+# Of four matrices of which a lane tells where a row lies: the row, and the bits of the matrix's number.
+_MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH = Line(1, 8), Line(8, 2), Line(16, 2)
+
+
+class WarpRewrite(WarpgroupRewrite):
+    """A Program with a plan of its rings, whose products of warps read strips of these, too."""
+
+    def _bind_lanes(self) -> None:
+        """Binds what lanes and warps need to know of their places, before all other statements."""
+        for line in (_LANE_ROW, _LANE_COLUMN, _MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH):
+            self.bind(line)
+        for s in filter(cores_take, self.program.body):
+            assert isinstance(s, Tile)  # what tensor cores take
+            for line in (self._columns_line(s), *self._warp_lines(s)):
+                self.bind(line)
+
+    def _group(self, strip: Strip, row: Atom, column: Atom) -> Atom:
+        """Where a group of a row lies in a strip."""
+        m = self.m
+        if not strip.swizzled:
+            return m("add", m("mul", row, strip.stride // strip.lanes), column)
+        groups = min(GROUPS, strip.length // strip.lanes)
+        turn = m("and", row if groups == GROUPS else m("shr", row, (GROUPS // groups).bit_length() - 1), groups - 1)
+        place = m("add", m("mul", row, groups), m("xor", m("and", column, groups - 1), turn))
+        return place if strip.length == groups * strip.lanes else m("add", m("mul", m("div", column, GROUPS), strip.rows * GROUPS), place)
+
+    def _product(self, index: int, s: Tile) -> Shared:
+        (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
+        layout = self._layouts.values[s.bound.id]
+        assert isinstance(layout, Accumulator)  # of what tensor cores compute
+        acc = self.moved(self.tile_of(s.args[2]), layout)
+        rows, columns = (len(layout.offsets((m, n), 0)) // 2, len(layout.offsets((m, n), 1)) // 2)
+        sums = self._sums_of(acc.type, 4 * rows * columns)
+        places = {
+            (2 * row + h, 2 * column + e): word(4 * (row * columns + column) + 2 * h + e)
+            for row in range(rows) for column in range(columns) for h in range(2) for e in range(2)
+        }  # fmt: skip
+        for r, at in places.items():
+            self.store(sums, (at,), acc.registers[r])
+        factors = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
+        multiply = self._multiply_matrices if all(strip.swizzled for strip, _ in factors) else self._multiply
+        steps, due = depth * s.args[0].type.scalar.size_bytes // DEEP_BYTES, self._due.pop(self._plan.block_of(index), None)
+        if steps > _WRITTEN_OUT:
+            if due is not None:
+                due()
+            step = self.for_(word(0), word(steps), word(1))
+            multiply(s, factors, sums, step)
+            self.end()
+        else:
+            for number in range(steps):
+                multiply(s, factors, sums, word(number))
+                if due is not None and not number:
+                    due()
+        return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
+
+    def _multiply(self, s: Tile, factors: Sequence[tuple[Strip, Atom]], sums: Memory, step: Atom) -> None:
+        """Adds products of 32 bytes along k, loaded lane by lane."""
+        layout, shape = self._layouts.values[s.bound.id], s.bound.type.shape
+        rows, columns = [extent // 2 for extent in layout.held(shape)]
+        k = self.m("mul", step, DEEP_BYTES // GROUP_BYTES)
+        left = [[self._lane(factors[0], self.element(layout, shape, 0, 2 * row + h), k) for h in range(2)] for row in range(rows)]
+        place = self.bind(self._columns_line(s))
+        right = [self._lane(factors[1], self.m("add", place, 8 * column), k) for column in range(columns)]
+        for row in range(rows):
+            for column in range(columns):
+                first = word(4 * (row * columns + column))
+                self.emit(TensorCore(None, (first, *left[row][0], *left[row][1], *right[column]), sums))
+
+    def _multiply_matrices(self, s: Tile, factors: Sequence[tuple[Strip, Atom]], sums: Memory, step: Atom) -> None:
+        """Adds products of 32 bytes along k, loaded in whole matrices: of the first factor in rows and below them, then further along k; of the second further
+        along k, then in the columns beside."""
+        m, (rows, columns) = self.m, [extent // 2 for extent in self._layouts.values[s.bound.id].held(s.bound.type.shape)]
+        down, across = map(self.bind, self._warp_lines(s))
+        row_of, odd, high = map(self.bind, (_MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH))
+        left = []
+        for row in range(rows):
+            a, b, c, d = self._matrices(factors[0], m("add", down, 16 * row), row_of, odd, high, step)
+            left.append([*a, *c, *b, *d])
+        right: list[list[Atom]] = []
+        for column in range(0, columns, 2):
+            beside = high if column + 1 < columns else word(0)
+            a, b, c, d = self._matrices(factors[1], m("add", across, 8 * column), row_of, beside, odd, step)
+            right += [[*a, *b], [*c, *d]]
+        for row in range(rows):
+            for column in range(columns):
+                self.emit(TensorCore(None, (word(4 * (row * columns + column)), *left[row], *right[column]), sums))
+
+    def _matrices(self, factor: tuple[Strip, Atom], place: Atom, row: Atom, beyond: Atom, further: Atom, step: Atom) -> list[list[Atom]]:
+        """What a lane has of four matrices from a place along the other axis on. It tells where a row lies: the `row`-th, eight places beyond by one bit, and
+        16 bytes further along k by another."""
+        (strip, first), m = factor, self.m
+        beyond = m("mul", beyond, 8)
+        if strip.along_k:
+            at = self._group(strip, m("add", m("add", place, beyond), row), m("add", m("mul", step, 2), further))
+        else:
+            k = m("add", m("add", m("mul", step, 16), m("mul", further, 8)), row)
+            at = self._group(strip, k, m("shr", m("add", place, beyond), 3))
+        type_ = strip.memory.type
+        count = GROUP_BYTES // 2 // type_.size_bytes
+        memory = self._array(f"tile:matrices.{type_}", Space.PRIVATE, type_, 4 * count)
+        self.emit(MatrixLoad(None, (m("add", first, at),), memory, strip.memory, int(not strip.along_k)))
+        return [[self.load(memory, (word(q * count + k),)) for k in range(count)] for q in range(4)]
+
+    def _sums_of(self, type_: Type, count: int) -> Memory:
+        """The private array of sums, with room for so many."""
+        return self._array(f"tile:sums.{type_}.{count}", Space.PRIVATE, type_, count)
+
+    def _lane(self, factor: tuple[Strip, Atom], place: Atom, k: Atom) -> list[Atom]:
+        """A group of elements at a place along the other axis, in the k-th group along k, or for lane t of four t groups on."""
+        (strip, first), m = factor, self.m
+        lanes = strip.lanes
+        lane = self.bind(_LANE_COLUMN)
+        if strip.along_k:
+            group = m("add", first, m("add", m("mul", place, strip.stride // lanes), m("add", lane, k)))
+            return [self.load(strip.memory, (group, word(j))) for j in range(lanes)]
+        at = m("add", m("mul", lane, lanes * strip.stride), place)
+        group = m("add", m("add", first, m("shr", at, lanes.bit_length() - 1)), m("mul", k, strip.stride))
+        within = m("and", place, lanes - 1)
+        return [self.load(strip.memory, (m("add", group, j * strip.stride // lanes), within)) for j in range(lanes)]
+
+    def _columns_line(self, s: Tile) -> Line:
+        """The places along columns of what lanes have of the second factor."""
+        layout, (_, n) = self._layouts.values[s.bound.id], s.bound.type.shape
+        assert isinstance(layout, Accumulator)  # of what tensor cores compute
+        return Line(WARP, layout.across, n // layout.across, _LANE_ROW)
+
+    def _warp_lines(self, s: Tile) -> tuple[Line, Line]:
+        """The places of warps along rows and along columns of a product."""
+        layout, (rows, columns) = self._layouts.values[s.bound.id], s.bound.type.shape
+        assert isinstance(layout, Accumulator)  # of what tensor cores compute
+        return Line(WARP * layout.across, layout.down, rows // layout.down), Line(WARP, layout.across, columns // layout.across)

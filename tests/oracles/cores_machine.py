@@ -1,0 +1,113 @@
+"""Programs that were made for tensor cores, on the interpreter: it computes what the hardware's instructions on workgroup memory and registers do, so that
+every place and every swizzle is looked at without a GPU. Sums are rounded once, in place of as tensor cores do: factors are small whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vyre_py.ir.interpret.arguments import Arguments
+from vyre_py.ir.interpret.lanes import Batches
+from vyre_py.ir.interpret.machine import Machine
+from vyre_py.ir.interpret.reports import Reports
+from vyre_py.ir.language.nodes import MatrixLoad, Memory, Space, TensorCore, WarpgroupProduct, WarpgroupWait
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import Array
+from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
+
+__all__ = ["run"]
+
+_LANE = np.arange(32)
+_G, _T = _LANE // 4, _LANE % 4
+
+
+class _CoresMachine(Machine):
+    def _of_warps(self, values: Array) -> Array:
+        """Values by warp and lane."""
+        return np.broadcast_to(values, self.lanes.count).reshape(-1, 32)
+
+    def _element(self, memory: Memory, groups: Array, within: Array) -> Array:
+        """The elements of groups that all lanes ask for."""
+        return self.banks[memory].load((groups.reshape(-1).astype(np.uint32), within.reshape(-1).astype(np.uint32)))
+
+    def _put(self, memory: Memory, element: int, values: Array) -> None:
+        self.banks[memory].store((np.full(1, element, np.uint32),), values.reshape(-1).astype(memory.type.dtype), self.active)
+
+    def _matrix_load(self, index: int, s: MatrixLoad) -> int:
+        places, count = self._of_warps(self._atom(s.args[0])), 4 // s.memory.type.size_bytes
+        for q in range(4):
+            for j in range(count):
+                row, element = (2 * _T + j, _G) if s.turned else (_G, count * _T + j)
+                self._put(s.memory, q * count + j, self._element(s.source, places[:, 8 * q + row], np.broadcast_to(element, places.shape)))
+        return index + 1
+
+    def _tensor_core(self, index: int, s: TensorCore) -> int:
+        left, right = [np.stack([self._of_warps(self._atom(a)) for a in factor], axis=-1).astype(np.float64) for factor in s.factors]
+        half = left.shape[-1] // 2
+        warps = len(left)
+        first = np.empty((warps, 16, 4 * half))
+        for h in range(2):
+            first[:, 8 * h : 8 * h + 8] = left[..., h * half : (h + 1) * half].reshape(warps, 8, 4 * half)
+        product = np.einsum("wik,wjk->wij", first, right.reshape(warps, 8, 4 * half))
+        self._add(s.memory, int(self._atom(s.args[0])[0]), product)
+        return index + 1
+
+    def _add(self, memory: Memory, first: int, product: Array, *, adds: bool = True) -> None:
+        """Adds warps' products of 16 x 8 to four elements of each lane."""
+        for k in range(4):
+            found = product[:, _G + 8 * (k // 2), 2 * _T + k % 2]
+            before = self.banks[memory].load((np.full(1, first + k, np.uint32),)) if adds else np.zeros(1)
+            self._put(memory, first + k, found + self._of_warps(before).astype(np.float64))
+
+    def _swizzled(self, memory: Memory, first: Array, rows: int, of: Array, along: Array) -> Array:
+        """Elements (row, place along it) of an array in which each warpgroup's rows lie from a group on."""
+        lanes = 16 // memory.type.size_bytes
+        group = along // lanes // 8 * rows * 8 + of * 8 + (along // lanes % 8 ^ of % 8)
+        which = np.repeat(np.arange(len(first)), 128)  # any lane of a warpgroup loads for it
+        made = np.empty((len(first), group.size), np.float64)
+        flat, within = group.reshape(-1), np.broadcast_to(along % lanes, group.shape).reshape(-1)
+        for begin in range(0, group.size, 128):
+            some = slice(begin, begin + 128)
+            found = self._element(memory, (first[which].reshape(-1, 128) + flat[some]), np.broadcast_to(within[some], (len(first), 128)))
+            made[:, some] = found.reshape(-1, 128).astype(np.float64)
+        return made.reshape(len(first), *group.shape)
+
+    def _warpgroup_product(self, index: int, s: WarpgroupProduct) -> int:
+        firsts = [np.broadcast_to(self._atom(a), self.lanes.count).reshape(-1, 128)[:, 0].astype(np.int64) for a in s.args[:2]]
+        if len(s.args) > 2 and not self._atom(s.args[2]).all():
+            assert not self._atom(s.args[2]).any()
+            return index + 1
+        if s.left.space is Space.PRIVATE:
+            count = s.depth // 2
+            held = np.stack([self._of_warps(self.banks[s.left].load((np.full(1, k, np.uint32),))) for k in range(count)], axis=-1).astype(np.float64)
+            left = np.empty((len(held), 16, s.depth))
+            for k in range(count):
+                left[:, _G + 8 * (k % 4 // 2), k // 4 * 8 + 2 * _T + k % 2] = held[..., k]
+            left = left.reshape(-1, 64, s.depth)
+        else:
+            left = self._swizzled(s.left, firsts[0], s.rows, np.arange(64)[:, None], np.arange(s.depth)[None, :])
+        k, n = np.arange(s.depth)[:, None], np.arange(s.width)[None, :]
+        right = self._swizzled(s.right, firsts[1], s.width, n, k) if s.along_k else self._swizzled(s.right, firsts[1], s.depth, k, n)
+        product = (left @ right).reshape(-1, 4, 16, s.width)
+        for column in range(s.width // 8):
+            self._add(s.memory, 4 * column, product[..., 8 * column : 8 * column + 8].reshape(-1, 16, 8), adds=bool(s.adds))
+        return index + 1
+
+    def _wait(self, index: int, s: WarpgroupWait) -> int:
+        return index + 1
+
+
+_CoresMachine.steps = Handlers("the oracle", {
+    **Machine.steps, MatrixLoad: _CoresMachine._matrix_load, TensorCore: _CoresMachine._tensor_core,
+    WarpgroupProduct: _CoresMachine._warpgroup_product, WarpgroupWait: _CoresMachine._wait,
+}, without=WITHOUT_TILES)  # fmt: skip
+
+
+def run(program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Runs a Program of invocations to its end; arrays of written buffers are changed in place."""
+    bound = Arguments(program, arguments, sizes)
+    with np.errstate(all="ignore"):
+        for lanes in Batches(program, bound):
+            _CoresMachine(program, bound, lanes, Reports()).run()
