@@ -18,6 +18,9 @@ packages += [f"vyre_py.{name}" for name in find_namespace_packages(include=[PHOT
 setup(
     packages=packages,
     package_dir=package_dir,
-    package_data={"": ["py.typed", "*.pyi", "*.md", "*.schema.json"], f"vyre_py.{PHOTOGRAPH}": ["*.png"], f"vyre_py.{HEADERS}": ["*.h"]},
+    package_data={
+        "": ["py.typed", "*.pyi", "*.md", "*.schema.json"], f"vyre_py.{PHOTOGRAPH}": ["*.png"], f"vyre_py.{HEADERS}": ["*.h"],
+        "vyre_py.export": ["*.js", "*.html"],  # what runs in browsers
+    },
     include_package_data=False,  # a file is in the wheel because it is named above, not because the source archive holds it
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 
 import pytest
 
@@ -37,6 +38,11 @@ def _need(kind: str, here: bool, how: str) -> None:
 def need_package(name: str, kind: str) -> None:
     """Where a package is not installed, the test is skipped, or fails when VYRE_REQUIRE_DEVICES names the `kind` of tests that need it."""
     _need(kind, importlib.util.find_spec(name) is not None, "pip install -e '.[dev]'")
+
+
+def need_program(name: str, kind: str) -> None:
+    """Where a program is not on the path, the test is skipped, or fails when VYRE_REQUIRE_DEVICES names the `kind` of tests that need it."""
+    _need(kind, shutil.which(name) is not None, f"install {name}")
 
 
 def need_nvjitlink() -> None:

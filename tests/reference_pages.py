@@ -30,7 +30,8 @@ _HOMES: Final = tuple({
     "vyre_py.ir.language.errors": "Errors and warnings", "vyre_py.lowering.errors": "Errors and warnings", "vyre_py.drivers.errors": "Errors and warnings",
     "vyre_py.ir.language.types": "Types", "vyre_py.ir": "Programs", "vyre_py.ops": "Ready Programs and tuning",
     "vyre_py.tuning": "Ready Programs and tuning", "vyre_py.lowering": "Compiling", "vyre_py.native": "Compiling", "vyre_py.many": "Compiling",
-    "vyre_py.export_c": "Compiling", "vyre_py.headers": "Compiling", "vyre_py.drivers.cache": "Compiling", "vyre_py.drivers.lru": "Compiling",
+    "vyre_py.export_c": "Compiling", "vyre_py.export_web": "Compiling", "vyre_py.headers": "Compiling",
+    "vyre_py.drivers.cache": "Compiling", "vyre_py.drivers.lru": "Compiling",
     "vyre_py.drivers.many": "Many launches", "vyre_py.drivers.observe": "Observing", "vyre_py.drivers.memory": "Memory",
     "vyre_py.drivers": "Devices and launches",
 }.items())  # fmt: skip

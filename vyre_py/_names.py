@@ -60,6 +60,7 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.drivers.cache.directory": ("CacheWarning",),
     "vyre_py.drivers.lru": ("LayerSnapshot",),
     "vyre_py.export_c": ("export_c",),
+    "vyre_py.export_web": ("export_web",),
     "vyre_py.headers": ("include_dir",),
     "vyre_py.many": ("compile_many",),
     "vyre_py.native": ("compile_native",),

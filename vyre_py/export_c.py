@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import vyre_py
-from vyre_py.drivers.errors import DriverError
 from vyre_py.export import cuda, host
 from vyre_py.export.arguments import Arguments
+from vyre_py.export.files import written
 from vyre_py.export.header import header
 from vyre_py.export.names import require_title, title_of
 from vyre_py.ir.language.errors import shown
@@ -18,7 +18,6 @@ from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Part, Step
 from vyre_py.lowering.errors import Missing, Unsupported
-from vyre_py.lowering.files import replacing
 from vyre_py.lowering.layout import SlotKind
 
 __all__ = ["export_c"]
@@ -60,9 +59,9 @@ def export_c(artifact: Artifact, folder: str | os.PathLike[str], *, target: str 
         raise Unsupported("export_c", [Missing(f"exporting {shown(artifact)}", help="it takes an Artifact, which compile_native gives")])
     part = _part(artifact, target)
     step = _step(part)
-    title = title_of(artifact.interface.name) if name is None else require_title(name)
+    title = title_of(artifact.interface.name) if name is None else require_title(name, "export_c")
     files = _KINDS[part.target.kind](artifact, part, step, title)
-    return _written(Path(folder), files)
+    return written(Path(folder), files)
 
 
 def _part(artifact: Artifact, target: str | None) -> Part:
@@ -111,15 +110,3 @@ def _cuda_files(artifact: Artifact, part: Part, step: Step, name: str) -> dict[s
 
 # Kind of target -> what makes the files.
 _KINDS: Final[Mapping[str, Callable[[Artifact, Part, Step, str], dict[str, str | bytes]]]] = {"host": _host_files, "ptx": _cuda_files}
-
-
-def _written(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            with replacing(folder / name) as file:
-                file.write(content if isinstance(content, bytes) else content.encode("ascii"))
-    except OSError as error:
-        why = f"{shown(str(folder))} cannot be written"
-        raise DriverError(why, cause=str(error), remedy="give a folder that can be written") from error
-    return tuple(folder / name for name in files)

@@ -26,6 +26,14 @@ TINY = """program tiny(n) workgroup(64) {
   x[global_id.x] = x[global_id.x] + a
 }"""
 
+BUSY = """program busy(n) workgroup(64) {
+  param a: u32
+  buffer x: u32[n] read_write
+  var v: u32 = x[global_id.x]
+  for k in 0u32..a { v = v * 1664525u32 + 1013904223u32 ^ (v >> 3u32) }
+  x[global_id.x] = v
+}"""
+
 COUNT = 1 << 22  # elements of kernels; of a device in software fewer
 SOFTWARE_COUNT = 1 << 18
 BIG_BYTES = 64 << 20
@@ -117,18 +125,19 @@ def copies(device: Any, rounds: int) -> None:
 
         ours, peer = walls([uploaded, written], rounds)
         row(f"write {size >> 10} KiB", ours, "ms", peer, "wgpu-py write_buffer")
-    pipeline, host = device.compile_native(vp.Program.from_text(TINY)), np.zeros(1 << 16, np.uint32)
+    pipeline, host = device.compile_native(vp.Program.from_text(BUSY)), np.zeros(1 << 16, np.uint32)
+    busy = 200 if device.is_software else 100_000
 
     def ahead() -> None:
-        for pending in [pipeline.submit(x=host, a=1) for _ in range(16)]:
+        for pending in [pipeline.submit(x=host, a=busy) for _ in range(16)]:
             pending.result()
 
     def one_by_one() -> None:
         for _ in range(16):
-            pipeline.dispatch(x=host, a=1)
+            pipeline.dispatch(x=host, a=busy)
 
     ours, peer = walls([ahead, one_by_one], rounds)
-    row("16 x 256 KiB, submitted ahead", ours, "ms", peer, "dispatched in turn")
+    row("16 kernels over 256 KiB, submitted ahead", ours, "ms", peer, "dispatched in turn")
 
 
 def kernel(device: Any, text: str, arguments: dict[str, Any], repeats: int = 8) -> Callable[[], None]:

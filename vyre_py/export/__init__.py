@@ -1,1 +1,1 @@
-"""C source made of compiled Programs: `vyre_py.export_c`."""
+"""Sources made of compiled Programs: C by `vyre_py.export_c`, modules and pages for browsers by `vyre_py.export_web`."""

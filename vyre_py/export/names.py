@@ -51,11 +51,11 @@ def title_of(name: str) -> str:
     return f"{word}_program" if word in RESERVED | _FILES else plain
 
 
-def require_title(name: str) -> str:
-    """The same for a name that a user chose. Raises Unsupported for one that would have to be changed."""
+def require_title(name: str, who: str) -> str:
+    """The same for a name that a user chose for `who`. Raises Unsupported for one that would have to be changed."""
     if not isinstance(name, str) or not _VALID.match(name) or len(name) > _LENGTH or name in RESERVED | _FILES:
         help_ = f"files and C's names begin with it: letters, digits and underscores, from a letter on, {_LENGTH} at most, no word of C, no header's name"
-        raise Unsupported("export_c", [Missing(f"name {shown(name)}", help=help_)])
+        raise Unsupported(who, [Missing(f"name {shown(name)}", help=help_)])
     return name
 
 
