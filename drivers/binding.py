@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -46,8 +45,7 @@ READ_ONLY: Final = "its memory may only be read: a constant's, bytes, or another
 Argument = Buffer | np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class BindingPlan:
+class BindingPlan(NamedTuple):
     """Arguments that fit: `sizes` of every dim, the bytes of `params`, `host` arrays (dispatch only), resident `buffers` by name, and the
     shape of every declared buffer in elements, those of omitted outputs included."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, solve_grid
 from vyre_py.drivers.config import DispatchConfig
@@ -36,10 +36,10 @@ __all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "is_met", "pla
 
 
 _PLAIN: Final = DispatchConfig()
+_NO_TOTALS: Final[Mapping[str, Buffer]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(NamedTuple):
     """The plan of one launch: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the argument block, and what
     holds the report of code that asserts or prints. `totals` are the device's own buffers by slot name that the steps of one launch share.
 
@@ -55,7 +55,7 @@ class LaunchPlan:
     binding: BindingPlan
     config: DispatchConfig = _PLAIN
     report: ReportHolder | None = None
-    totals: Mapping[str, Buffer] = field(default_factory=dict)
+    totals: Mapping[str, Buffer] = _NO_TOTALS
     common: dict[int, Any] | None = None
 
     @property
@@ -95,8 +95,8 @@ class LaunchPlan:
 
     def copied(self) -> LaunchPlan:
         """The same plan, with buffers and params of its own."""
-        binding = replace(self.binding, buffers=dict(self.binding.buffers))
-        return replace(self, block=bytearray(self.block), binding=binding)
+        binding = self.binding._replace(buffers=dict(self.binding.buffers))
+        return self._replace(block=bytearray(self.block), binding=binding)
 
     def record(self) -> LaunchRecord:
         """A record for the launches of this plan."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vyre_py.drivers.binding import BindingPlan
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["KnownPlans"]
 
 _KEPT: Final = 128
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _DEFAULTS: Final = DispatchConfig.given(None)
 # Types of params whose numbers, of this class of Python's and not too large, `struct` encodes as `encode_param` does.
 _PLAIN: Final[Mapping[str, tuple[type, struct.Struct]]] = {
@@ -117,7 +115,7 @@ class KnownPlans:
                 block[begin:end] = params[param.name] if slot is None else slot.cut(params[param.name])
         entry = _entry(known, spans)
         binding = BindingPlan(self._interface, known.sizes, params, {}, buffers, known.shapes)
-        return LaunchPlan(device, self._step, entry, known.grid, block, binding, _DEFAULTS, None, _NOTHING, known.common)
+        return LaunchPlan(device, self._step, entry, known.grid, block, binding, _DEFAULTS, common=known.common)
 
     def _encoded(self, given: dict[str, Any]) -> dict[str, bytes] | None:
         """The bytes of the params; None where one does not fit."""

@@ -30,7 +30,7 @@ def _word_count(kind: SlotKind, plan: LaunchPlan) -> int:
     return 1 + groups * plan.step.entries[plan.entry].details["scan_words"]
 
 
-def take_words(device: CudaDevice, plan: LaunchPlan, block: bytearray, owner: object, streams: dict[int, Any]) -> dict[SlotKind, tuple[int, int]]:
+def take_words(device: CudaDevice, plan: LaunchPlan, block: Any, owner: object, streams: dict[int, Any]) -> dict[SlotKind, tuple[int, int]]:
     """Acquires the words of a launch, writes their addresses into its argument block, and gives address and number for each use. They are released when
     `owner` dies; `streams` are the foreign ones that it may still run on. Raises what `_word_count` and `Words.take` raise."""
     found: dict[SlotKind, tuple[int, int]] = {}

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -104,7 +103,7 @@ class BoundKernel(CommandList):
     """
 
     __slots__ = (
-        "_attributes", "_configs", "_inside", "_modules", "_offsets", "_owner", "_pin", "_retired", "_words", "block", "grid", "held", "lock", "module",
+        "_attributes", "_configs", "_inside", "_modules", "_offsets", "_owner", "_retired", "_words", "block", "grid", "held", "lock", "module",
         "plan", "stream", "streams",
     )  # fmt: skip
 
@@ -115,8 +114,8 @@ class BoundKernel(CommandList):
         self.device, self._modules = device, modules
         self._choose(plan)
         self._configs: list[Any] = []
-        self.block = bytearray(plan.block) or bytearray(8)
-        self._pin = (ctypes.c_char * len(self.block)).from_buffer(self.block)
+        size = len(plan.block)
+        self.block = (ctypes.c_char * size).from_buffer_copy(plan.block) if size else (ctypes.c_char * 8)()
         common = common_of(plan)
         layout, buffers = plan.step.layout, plan.buffers
         self._offsets = {slot.name: slot.offset_bytes for slot in layout.slots if slot.name} if common is None else common.offsets
@@ -157,7 +156,7 @@ class BoundKernel(CommandList):
     @property
     def block_address(self) -> int:
         """Where the argument block begins."""
-        return ctypes.addressof(self._pin)
+        return ctypes.addressof(self.block)
 
     def call(self) -> Call:
         """The native call that launches the kernel on its stream. Valid as long as the kernel lives."""
@@ -249,7 +248,7 @@ class BoundKernel(CommandList):
     def enter(self, number: int) -> None:
         """Launches another entry from now on."""
         with self._anew():
-            self._choose(replace(self.plan, entry=number))
+            self._choose(self.plan._replace(entry=number))
 
     @contextmanager
     def changing(self) -> Iterator[None]:

@@ -324,29 +324,28 @@ class ListForm:
     """A list of one launch as words, after which others are made that differ in addresses alone: where their state lies, and their argument block, the list of
     what they hold and the buffers in it. That takes a fifth of the time."""
 
-    __slots__ = ("_block", "_like", "_own", "_packer", "_pin_type", "_places", "_words")
+    __slots__ = ("_block", "_like", "_own", "_places", "_state", "_words_type")
 
     def __init__(self, like: CallList, block: int) -> None:
         """`block` is the address of the list's own argument block."""
         self._like = like._alive, like._room, like._slots, like._names
-        self._pin_type, self._packer = type(like._pin), struct.Struct(f"<{len(like.state) // _WORD_BYTES}Q")
-        self._words = list(self._packer.unpack(like.state))
-        self._words[_IN_FLIGHT] = 0
-        slots_at = self._words[_word(HEAD, "slots")] - like.address
-        slots = [slots_at + SLOT.size_bytes * number for number in range(self._words[_word(HEAD, "slot_count")])]
+        self._words_type, words = type(like._pin), like._pin
+        slots_at = words[_word(HEAD, "slots")] - like.address
+        slots = [slots_at + SLOT.size_bytes * number for number in range(words[_word(HEAD, "slot_count")])]
         own = [_word(HEAD, field) for field in ("alive", "calls", "slots", "members")] + [_word(SLOT, "alive", slot) for slot in slots]
-        self._own = [(at, self._words[at] - like.address) for at in own]
+        self._own = [(at, words[at] - like.address) for at in own]
         blocks = [_word(CALL, "block", HEAD.size_bytes), *[_word(SLOT, "address", slot) for slot in slots]]
-        self._block = [(at, self._words[at] - block) for at in blocks]
+        self._block = [(at, words[at] - block) for at in blocks]
         held = range(len(like._slots))
+        self._state = bytes(like.state)  # nothing is in flight yet
         self._places = [(like._alive // _WORD_BYTES + place, *[_word(SLOT, f, like._slots[place]) for f in ("signature", "begin", "end")]) for place in held]
 
     def made(self, handler: Handler, block: int, held: list[Any], records: Sequence[tuple[int, int, int, int]]) -> CallList:
         """A list over another argument block, and over other buffers, `held`: of each its signature, first byte and end, and its live word's address."""
         made = CallList.__new__(CallList)
-        made.state = state = bytearray(self._packer.size)
-        made._pin = pin = self._pin_type.from_buffer(state)
-        base, words = ctypes.addressof(pin), self._words.copy()
+        made.state = bytearray(self._state)
+        made._pin = words = self._words_type.from_buffer(made.state)
+        base = ctypes.addressof(words)
         for at, offset in self._own:
             words[at] = base + offset
         for at, offset in self._block:
@@ -354,7 +353,6 @@ class ListForm:
         for (alive_at, signature_at, begin_at, end_at), (signature, begin, end, alive) in zip(self._places, records, strict=True):
             words[alive_at], words[signature_at], words[begin_at], words[end_at] = alive, signature, begin, end
         words[_HELD] = id(held)
-        self._packer.pack_into(state, 0, *words)
         made._alive, made._room, made._slots, made._names = self._like
         made._kept = ()
         made._handled_by(handler)

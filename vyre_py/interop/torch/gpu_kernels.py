@@ -13,7 +13,6 @@ import ctypes
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -110,7 +109,7 @@ class GpuKernel(TensorKernel):
         plan = plan_launch(pipeline.device, step, BindingPlan(interface, sizes, params, {}, {}, {}), DispatchConfig())
         met = [all(aligned if isinstance(need, Aligned) else is_met(need, sizes, {}) for need in entry.needs) for entry in step.entries]
         # The last entry needs nothing.
-        made = _GpuPlan(replace(plan, entry=met.index(True)), self.tensor_count)
+        made = _GpuPlan(plan._replace(entry=met.index(True)), self.tensor_count)
         with _lock:
             if self._launcher is None:
                 self._launcher = Launcher(pipeline.device, step, pipeline._codes[0])
