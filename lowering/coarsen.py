@@ -302,7 +302,7 @@ class _Coarsener(Rewriter):
 
     def _folded(self, statement: Let, who: tuple[int, ...]) -> list[Atom] | None:
         """The check against the end, and conjunctions with it, folded: the check is true here."""
-        if statement.op.name == "lt" and statement.args[0] is self._own and statement.args[1] == self._extent:
+        if statement.op.name == "lt" and _checks(statement, self._own, self._extent, set()):
             return [_TRUE] * len(who)
         if statement.op.name == "logical_and":
             pairs = [(self._atom(number, statement.args[0]), self._atom(number, statement.args[1])) for number in who]
@@ -358,7 +358,7 @@ def _guarded(program: Program, own: Value, streams: Mapping[int, _Stream]) -> bo
 
 def _checks(statement: Let, own: Value, extent: DimExpr, known: set[int]) -> bool:
     if statement.op.name == "lt":
-        return statement.args[0] is own and statement.args[1] == extent
+        return statement.args[0] is own and statement.args[1] == (const(u32, extent.value) if isinstance(extent, DimConst) else extent)
     return statement.op.name == "logical_and" and any(isinstance(a, Value) and a.id in known for a in statement.args)
 
 

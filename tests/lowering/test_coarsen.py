@@ -183,6 +183,14 @@ def test_constant_sizes() -> None:
             agrees(made, {})
 
 
+@pytest.mark.parametrize(("size", "end"), [("n", "n"), ("7777", "7777u32")])
+def test_neighbours_are_one_access(size: str, end: str) -> None:
+    """The check against the end holds for all elements of a full workgroup, whether the size is known or not: none of them is by itself."""
+    made = coarsened(program(f"buffer x: f32[{size}] read; buffer y: f32[{size}] write; let i = global_id.x; if i < {end} {{ y[i] = x[i] + 1.0 }}"))
+    assert made is not None
+    assert [row.width for row in made.rows().values()] == [4, 4]
+
+
 @pytest.mark.parametrize("path", files("run"), ids=lambda path: path.stem)
 def test_run_filetests(path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference device with the coarsened Program in the place of each that can be coarsened."""
