@@ -48,6 +48,7 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bool_, u32
 from vyre_py.ir.passes import Optimised
+from vyre_py.ir.passes.simplify import same
 from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need
 from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of
 
@@ -320,8 +321,7 @@ class _Coarsener(Rewriter):
 
 def _grid(program: Program, full: int) -> Grid:
     """The workgroups that there are: as many as do `full` elements along x, and enough for the rest at one element an invocation."""
-    x, y, z = program.grid.extents
-    width, height, depth = map(DimConst, program.workgroup)
+    (x, y, z), (width, height, depth) = program.grid.extents, map(DimConst, program.workgroup)
     short = DimConst(full - 1)
     whole = dim_op("ceil_div", dim_op("sub", dim_op("max", x, short), short), DimConst(full))
     rest = dim_op("ceil_div", dim_op("sub", x, dim_op("mul", whole, DimConst(full))), width)
@@ -358,7 +358,7 @@ def _guarded(program: Program, own: Value, streams: Mapping[int, _Stream]) -> bo
 
 def _checks(statement: Let, own: Value, extent: DimExpr, known: set[int]) -> bool:
     if statement.op.name == "lt":
-        return statement.args[0] is own and statement.args[1] == (const(u32, extent.value) if isinstance(extent, DimConst) else extent)
+        return statement.args[0] is own and same(statement.args[1], const(u32, extent.value) if isinstance(extent, DimConst) else extent)
     return statement.op.name == "logical_and" and any(isinstance(a, Value) and a.id in known for a in statement.args)
 
 
