@@ -291,13 +291,14 @@ class _Simplifier(Rewriter):
         return now
 
     def _index(self, atom: Atom, extent: DimExpr) -> Atom:
-        """An index, without a cast that does not change which elements it is about: what becomes negative by one is as much outside as it was."""
+        """An index along an axis of known length, without a cast that does not change which elements it is about: what becomes negative by one is as much
+        outside as it was. One into an axis of any length keeps its type, which says how long that may be."""
         call = self.defined(atom)
-        if call is None or call.op.name != "cast" or call.args[0].type not in INDEX_TYPES:
+        if call is None or call.op.name != "cast" or call.args[0].type not in INDEX_TYPES or not isinstance(extent, DimConst):
             return atom
         source, target = call.args[0].type, call.type
-        turned = source.bits == target.bits and not source.is_signed and isinstance(extent, DimConst) and extent.value <= target.maximum + 1
-        return self._index(call.args[0], extent) if turned or _keeps(source, target) else atom
+        turned = source.bits == target.bits and not source.is_signed and extent.value <= target.maximum + 1
+        return self._index(call.args[0], extent) if turned or (_keeps(source, target) and extent.value <= source.maximum + 1) else atom
 
     def _access(self, index: int, statement: Load | Store) -> None:
         shape = statement.memory.shape
