@@ -266,7 +266,8 @@ class WgpuDevice(Device):
 
     def _synchronize(self) -> None:
         self.attempt("wait", lambda: self.await_mark(self.completions.submitted()))
-        self.attempt("wait", lambda: self.gpu.create_command_encoder().finish())  # of lost devices, too, wgpu says that all is done; this it refuses
+        # Of lost devices, too, wgpu says that all is done; this it refuses. And it has what was only written so far go to the device.
+        self.attempt("wait", lambda: self.gpu.queue.submit([self.gpu.create_command_encoder().finish()]))
 
     def _trim(self) -> None:
         self._memory.clear()

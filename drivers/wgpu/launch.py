@@ -42,7 +42,8 @@ class WgpuLaunch(Launch):
 
     _device: WgpuDevice
     __slots__ = (
-        "__weakref__", "_block", "_buffers", "_device", "_errors", "_grid", "_label", "_module", "_record", "_telemetry", "armed", "clock", "dispatched",
+        "__weakref__", "_block", "_buffers", "_device", "_errors", "_grid", "_label", "_module", "_record", "_telemetry", "_words", "armed", "clock",
+        "dispatched",
     )  # fmt: skip
 
     def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Any) -> None:
@@ -60,6 +61,7 @@ class WgpuLaunch(Launch):
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
         buffers = plan.buffers
         self._buffers = {slot.name: buffers[slot.name] for slot in layout.buffers}
+        self._words: bytearray | None = None  # of a block that nothing was written to yet
         self._grid = plan.grid_buffer
         if self._grid is not None:
             self._require_grid(self._grid)
@@ -79,7 +81,8 @@ class WgpuLaunch(Launch):
         for slot in layout.scalars:
             begin = scalar_word(layout, slot) * WORD_BYTES
             words[begin : begin + slot.size_bytes] = plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
-        self._block: UniformBlock = self._device.uniforms.block(words)
+        self._block: UniformBlock = self._device.uniforms.block(len(words))
+        self._words = words
 
     def _require_grid(self, grid: Buffer) -> None:
         """Raises BindingError where the launch writes the memory of its own grid, which WebGPU forbids."""
@@ -155,13 +158,23 @@ class WgpuLaunch(Launch):
         variant = self._module.variant(self._is_shared())
         entries, offsets = self._entries()
         group = self._device.gpu.create_bind_group(layout=variant.layout, entries=entries)
-        if offsets:
-            self._block.write(offset_word(0) * WORD_BYTES, struct.pack(f"<{len(offsets)}I", *offsets))
+        self._write_offsets(offsets)
         for buffer in self._used().values():
             buffer.handle.launches.add(self)
         self.armed = variant.pipeline, group
         if self._freed():  # by another thread, meanwhile
             self.disarm()
+
+    def _write_offsets(self, offsets: list[int]) -> None:
+        """Writes them to the block; at first with all that it is to hold."""
+        packed = struct.pack(f"<{len(offsets)}I", *offsets)
+        begin = offset_word(0) * WORD_BYTES
+        if self._words is None:
+            self._block.write(begin, packed)
+        else:
+            self._words[begin : begin + len(packed)] = packed
+            self._block.write(0, self._words)
+            self._words = None
 
     def _entries(self) -> tuple[list[dict[str, Any]], list[int]]:
         """The entries of the bind group, and how many elements lie in each buffer's range before the argument's first."""
@@ -194,7 +207,11 @@ class WgpuLaunch(Launch):
 
     def _write(self, slot: Slot, data: bytes) -> None:
         """Writes a param, in order with submitted work."""
-        self._block.write(scalar_word(self.plan.step.layout, slot) * WORD_BYTES, data)
+        begin = scalar_word(self.plan.step.layout, slot) * WORD_BYTES
+        if self._words is None:
+            self._block.write(begin, data)
+        else:
+            self._words[begin : begin + len(data)] = data
 
     def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         self._device.require_usable()

@@ -42,7 +42,8 @@ class ShaderLaunch(WgpuLaunch):
         self._blocks: dict[str, UniformBlock] = {}
         for slot in self.plan.step.layout.params:
             data = self.plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
-            self._blocks[slot.name] = self._device.uniforms.block(data.ljust(_BLOCK_BYTES, b"\0"))
+            self._blocks[slot.name] = self._device.uniforms.block(_BLOCK_BYTES)
+            self._blocks[slot.name].write(0, data.ljust(_BLOCK_BYTES, b"\0"))
 
     def _entries(self) -> tuple[list[dict[str, Any]], list[int]]:
         entries = []
@@ -52,6 +53,9 @@ class ShaderLaunch(WgpuLaunch):
         if self._is_shared():
             raise BindingError(self._title, ["WebGPU binds no memory for reading and for writing at once: two arguments are parts of one allocation"])
         return entries, []
+
+    def _write_offsets(self, offsets: list[int]) -> None:
+        pass  # there are none
 
     def _whole(self, name: str, buffer: Buffer) -> dict[str, Any]:
         resource, before = self._range(buffer, 1)

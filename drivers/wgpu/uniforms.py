@@ -50,16 +50,15 @@ class Uniforms:
         self._next = _SHARED_BYTES
         self._free: defaultdict[int, list[tuple[Any, int]]] = defaultdict(list)  # places by size, which finalisers add to
 
-    def block(self, words: bytearray) -> UniformBlock:
-        """A block that holds these words. Raises what wgpu-py raises."""
-        size = -(-len(words) // self._align_bytes) * self._align_bytes
+    def block(self, size_bytes: int) -> UniformBlock:
+        """A block of so many bytes, with anything in them. Raises what wgpu-py raises."""
+        size = -(-size_bytes // self._align_bytes) * self._align_bytes
         try:
             place = self._free[size].pop()
         except IndexError:
             place = self._cut(size)
-        made = UniformBlock(self._gpu.queue, *place, len(words))
+        made = UniformBlock(self._gpu.queue, *place, size_bytes)
         weakref.finalize(made, self._free[size].append, place).atexit = False
-        made.write(0, words)
         return made
 
     def _cut(self, size: int) -> tuple[Any, int]:

@@ -572,6 +572,19 @@ def test_a_freed_buffer_disarms_the_launch_until_it_is_replaced(device: Device) 
     np.testing.assert_array_equal(y.read(), np.arange(9) + 5)
 
 
+def test_a_launch_that_was_bound_too_late_keeps_what_was_set(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread frees a buffer while it is bound: params are set before it is armed."""
+    from vyre_py.drivers.wgpu.launch import WgpuLaunch
+
+    program = from_text("program add(n) { param a: u32\n param b: u32\n buffer y: u32[n] read_write\n y[global_id.x] = y[global_id.x] + a * 100u32 + b }")
+    y = device.allocate(9, u32)
+    with monkeypatch.context() as late:
+        late.setattr(WgpuLaunch, "_freed", lambda self: True)
+        launch = device.compile_native(program).bind(y=y, a=1, b=2)
+    launch.set(a=5)()
+    assert set(y.read().tolist()) == {502}
+
+
 def test_many_threads_launch_and_free(device: Device) -> None:
     """wgpu-native ends the process when a destroyed buffer is submitted: none ever is."""
     pipeline = device.compile_native(from_text(COPY.replace("KIND", "u32")))
