@@ -40,7 +40,6 @@ _RAGGED: Final = 4 * _LANES  # fewer elements than these go with a test in every
 _POINTWISE: Final = 256  # invocations of a workgroup without a reduction
 _SQUARE: Final = "4, 64"  # where memory is contiguous along different axes: cache lines are used up by neighbours
 _RESULTS: Final = 32  # and of one whose invocations reduce alone
-_SUBGROUPS: Final = 4  # of a workgroup on a GPU, which holds a limited number of workgroups
 _TURNS: Final = 8  # of a loop on a GPU that are written out
 _PROBLEM: Final = "problem"  # the buffer that tells what went wrong
 
@@ -403,19 +402,15 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
             rows = trees.pop(0)
             count = str(rows.numel) if isinstance(rows.numel, sympy.Integer) else f"cast({rows.prefix}numel, {self.index_dtype})"
             body = f"for {rows.prefix}index in 0{self.index_dtype}..{number_typed(count, self.index_dtype)} {{\n{body}}}\n"
-        several = _SUBGROUPS if self.together and self.on_gpu and len(trees) == 1 else 1
         for tree, axis in zip(trees[::-1], "xyz", strict=False):
             extent = str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
             query = f"{'workgroup_id' if self.together else 'global_id'}.{axis}"
-            if several > 1:
-                head.append(f"let result = {query} * {several}u32 + subgroup_id")
-                query = "result"
-            extents.append(extent if several == 1 else f"ceil_div({extent}, {several})")
+            extents.append(extent)
             head.append(f"let {tree.prefix}index = cast({query}, {self.index_dtype})")
             guards.append(f"{query} < {extent}")
         if self.together:
-            shape = f"workgroup({several * _LANES}) subgroup({_LANES}) grid({', '.join(extents) or '1'})"
-            head.append(f"let lane = cast({'local_index' if several == 1 else 'subgroup_lane'}, {self.index_dtype})")
+            shape = f"workgroup({_LANES}) subgroup({_LANES}) grid({', '.join(extents) or '1'})"
+            head.append(f"let lane = cast(local_index, {self.index_dtype})")
             head += [f"let {name} = {text}" for name, text in self._wholes.items()]
         else:
             width = self._width if self.features.is_reduction() or self._owning else _POINTWISE if len(extents) < 2 else _SQUARE
