@@ -460,7 +460,7 @@ class WarpgroupProduct(MemoryStatement):
 @_node
 class WarpgroupWait(MemoryStatement):
     """Only in a Program that was made for a target: waits for the warpgroup's products but the last args[0], a constant; where it `releases` them, the sums in
-    a private array may be read."""
+    a private array may be read. What else is among args, of 32 bits, is computed before, not meanwhile."""
 
     releases: int
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES

@@ -13,6 +13,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Memory,
     MemoryStatement,
+    Set,
     Space,
     Statement,
     Tile,
@@ -26,6 +27,7 @@ from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bf16, f16, u16, u32
 from vyre_py.ir.math.builder import word
+from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared
 from vyre_py.lowering.tiles.rings import Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.tensor import (
@@ -62,14 +64,22 @@ def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: 
 
     Raises Unsupported for what does not fit that memory.
     """
-    return _CoresRewrite(program, target, memory_bytes, wide=wide, warpgroups=warpgroups).run()
+    made = _CoresRewrite(program, target, memory_bytes, memory_bytes, wide=wide, warpgroups=warpgroups).run()
+    if sum([_workgroup_bytes(memory) for memory in made.memories]) > memory_bytes:  # what exchanges need has no room beside such rings
+        made = _CoresRewrite(program, target, memory_bytes, memory_bytes // 10 * 9, wide=wide, warpgroups=warpgroups).run()
+    return made
+
+
+def _workgroup_bytes(memory: Memory) -> int:
+    """What an array takes of workgroup memory."""
+    return element_count(memory) * memory.type.size_bytes if memory.space is Space.WORKGROUP else 0
 
 
 class _CoresRewrite(WarpRewrite):
-    def __init__(self, program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> None:
+    def __init__(self, program: Program, target: str, memory_bytes: int, ring_bytes: int, *, wide: bool, warpgroups: bool) -> None:
         super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 10, lanes=WARP)
         try:
-            self._plan = RingPlan(program, self.invocations.count, memory_bytes // 10 * 9, warpgroups=warpgroups)
+            self._plan = RingPlan(program, self.invocations.count, ring_bytes, warpgroups=warpgroups)
         except RingTooLarge as large:
             self.place = program.place(large.loop)
             self.refuse(str(large), large.help)
@@ -206,6 +216,8 @@ class _CoresRewrite(WarpRewrite):
             if isinstance(s, Get):
                 self._land_late(s.variable)
             super().take(index)
+            if isinstance(s, Set):
+                self._note_set(index, s)
 
     def _begin(self, loop: int, s: For, ring: Ring) -> None:
         start, stop, step = [self.atom(a) for a in s.args]
@@ -218,16 +230,23 @@ class _CoresRewrite(WarpRewrite):
         turn = self.for_(word(0), word(ring.ahead), word(1))
         self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn)
         self.end()
+        if ring.is_waited_for_ahead:
+            self.copy_wait(ring.ahead - 1)
+            self.barrier()
         counter = self.var(u32, word(0))
         value = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
         self.map[s.bound.id] = value
         turn_now = self.get(counter)
         self.set(counter, self.m("add", turn_now, 1))
         self._now[loop], self._turns[loop], self._counters[loop] = self.m("rem", turn_now, ring.count), turn_now, counter
-        self.copy_wait(ring.ahead - 1)
-        self.barrier()
+        if not ring.is_waited_for_ahead:
+            self.copy_wait(ring.ahead - 1)
+            self.barrier()
 
         def copy_ahead() -> None:
+            if ring.is_waited_for_ahead:
+                self.copy_wait(ring.ahead - 2)
+                self.barrier()
             self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), step, self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
         # The loop's first product is begun before: it goes on meanwhile.

@@ -134,6 +134,12 @@ class Ring:
         return self.count - self.ahead > 1
 
 
+    @property
+    def is_waited_for_ahead(self) -> bool:
+        """Whether copies are waited for in the turn before theirs, behind its first products: so these need not wait for others of the workgroup."""
+        return bool(self.late) and self.ahead > 1
+
+
 class RingPlan:
     """The loops of a Program that copy ahead, by statement (`rings`), in so many bytes of workgroup memory: with the strip of each factor by the value's number
     (`strips`), the arrays of all strips (`memories`), the statements that only load factors (`skipped`), the products `of_warpgroups`, and of these those
@@ -187,7 +193,9 @@ class RingPlan:
             self.of_warpgroups.add(product)
             self.of_registers |= {product} if held else set()
         found = [source.load for source in sources if source is not None]
-        swizzled = taken or (len(found) == len(sources) and all(map(_by_matrices, found, along_k)))
+        ways = [goes_along for source, goes_along in zip(sources, along_k, strict=True) if source is not None]
+        is_there = len(found) == len(sources) or (held and _in_matrices(s.args[0].type.shape[1] * HELD_BYTES))
+        swizzled = taken or (is_there and all(map(_by_matrices, found, ways)))
         for atom, source, goes_along in zip(s.args[:2], sources, along_k, strict=True):
             if source is None or not isinstance(atom, Value):
                 continue
@@ -255,7 +263,7 @@ class RingPlan:
             smaller = f"ask for pipeline({fitting}), or use smaller tiles" if fitting >= _FEWEST else "use smaller tiles"
             raise RingTooLarge(loop, f"a loop whose factors take {count} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},", smaller)
         # A warpgroup computes the product of one turn while it begins the next, so that one strip more is in use.
-        ring.ahead = count - 1 - (count > _FEWEST and bool(self.of_warpgroups & ring.products))
+        ring.ahead = count - 1 - (count > _FEWEST and not ring.late and bool(ring.products & self.of_warpgroups))
         ring.count = count
         ring.slice.sort()
         for loads, times in ((ring.loads, count), (ring.staying, 1)):
@@ -298,5 +306,10 @@ class RingPlan:
 def _by_matrices(s: TileLoad, along_k: bool) -> bool:
     """Whether warps load a factor in whole matrices of 8 rows of 16 bytes."""
     size = s.memory.type.size_bytes
-    groups, rest = divmod(s.shape[-1] * size, _SWIZZLED_BYTES)
-    return not rest and (groups in (2, 4) or groups % GROUPS == 0) and (along_k or size == _TURNED_BYTES)
+    return _in_matrices(s.shape[-1] * size) and (along_k or size == _TURNED_BYTES)
+
+
+def _in_matrices(row_bytes: int) -> bool:
+    """Whether rows of so many bytes may be swizzled."""
+    groups, rest = divmod(row_bytes, _SWIZZLED_BYTES)
+    return not rest and (groups in (2, 4) or groups % GROUPS == 0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from vyre_py.ir.language.nodes import Atom, MatrixLoad, Memory, Space, TensorCore, Tile
+from vyre_py.ir.language.nodes import Atom, MatrixLoad, Memory, Space, TensorCore, Tile, Value
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Shared
-from vyre_py.lowering.tiles.rings import GROUP_BYTES, GROUPS, Strip
-from vyre_py.lowering.tiles.tensor import DEEP_BYTES, WARP, Accumulator, cores_take
+from vyre_py.lowering.tiles.rings import GROUP_BYTES, Strip
+from vyre_py.lowering.tiles.tensor import DEEP_BYTES, HELD_BYTES, WARP, Accumulator, cores_take
 from vyre_py.lowering.tiles.tile_layout import Line
 from vyre_py.lowering.tiles.warpgroups import WarpgroupRewrite
 
@@ -35,16 +35,6 @@ class WarpRewrite(WarpgroupRewrite):
             for line in (self._columns_line(s), *self._warp_lines(s)):
                 self.bind(line)
 
-    def _group(self, strip: Strip, row: Atom, column: Atom) -> Atom:
-        """Where a group of a row lies in a strip."""
-        m = self.m
-        if not strip.swizzled:
-            return m("add", m("mul", row, strip.stride // strip.lanes), column)
-        groups = min(GROUPS, strip.length // strip.lanes)
-        turn = m("and", row if groups == GROUPS else m("shr", row, (GROUPS // groups).bit_length() - 1), groups - 1)
-        place = m("add", m("mul", row, groups), m("xor", m("and", column, groups - 1), turn))
-        return place if strip.length == groups * strip.lanes else m("add", m("mul", m("div", column, GROUPS), strip.rows * GROUPS), place)
-
     def _product(self, index: int, s: Tile) -> Shared:
         (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
         layout = self._layouts.values[s.bound.id]
@@ -58,10 +48,12 @@ class WarpRewrite(WarpgroupRewrite):
         }  # fmt: skip
         for r, at in places.items():
             self.store(sums, (at,), acc.registers[r])
-        factors = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
+        right = self._factor(s.args[1], 1)
+        held = self.tile_of(s.args[0]) if right[0].swizzled and self._holds(s.args[0], layout) else None
+        factors = [right] if held is not None else [self._factor(s.args[0], 0, swizzled=right[0].swizzled), right]
         multiply = self._multiply_matrices if all(strip.swizzled for strip, _ in factors) else self._multiply
         steps, due = depth * s.args[0].type.scalar.size_bytes // DEEP_BYTES, self._due.pop(self._plan.block_of(index), None)
-        if steps > _WRITTEN_OUT:
+        if steps > _WRITTEN_OUT and held is None:
             if due is not None:
                 due()
             step = self.for_(word(0), word(steps), word(1))
@@ -69,7 +61,10 @@ class WarpRewrite(WarpgroupRewrite):
             self.end()
         else:
             for number in range(steps):
-                multiply(s, factors, sums, word(number))
+                if held is None:
+                    multiply(s, factors, sums, word(number))
+                else:
+                    self._multiply_held(s, held, right, sums, number)
                 if due is not None and not number:
                     due()
         return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
@@ -90,21 +85,38 @@ class WarpRewrite(WarpgroupRewrite):
     def _multiply_matrices(self, s: Tile, factors: Sequence[tuple[Strip, Atom]], sums: Memory, step: Atom) -> None:
         """Adds products of 32 bytes along k, loaded in whole matrices: of the first factor in rows and below them, then further along k; of the second further
         along k, then in the columns beside."""
-        m, (rows, columns) = self.m, [extent // 2 for extent in self._layouts.values[s.bound.id].held(s.bound.type.shape)]
-        down, across = map(self.bind, self._warp_lines(s))
+        m, (rows, _) = self.m, [extent // 2 for extent in self._layouts.values[s.bound.id].held(s.bound.type.shape)]
+        down, _ = map(self.bind, self._warp_lines(s))
         row_of, odd, high = map(self.bind, (_MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH))
         left = []
         for row in range(rows):
             a, b, c, d = self._matrices(factors[0], m("add", down, 16 * row), row_of, odd, high, step)
             left.append([*a, *c, *b, *d])
+        self._multiply_right(s, left, factors[1], sums, step)
+
+    def _multiply_held(self, s: Tile, held: Shared, right: tuple[Strip, Atom], sums: Memory, step: int) -> None:
+        """The same, of a first factor that lanes hold as they hold sums."""
+        rows, words = held.layout.held(held.shape)[0] // 2, range(4 * step, 4 * step + 4)
+        left = [[held.registers[2 * row + h, k] for h in range(2) for k in words] for row in range(rows)]
+        self._multiply_right(s, left, right, sums, word(step))
+
+    def _multiply_right(self, s: Tile, left: Sequence[Sequence[Atom]], factor: tuple[Strip, Atom], sums: Memory, step: Atom) -> None:
+        m, columns = self.m, self._layouts.values[s.bound.id].held(s.bound.type.shape)[1] // 2
+        _, across = map(self.bind, self._warp_lines(s))
+        row_of, odd, high = map(self.bind, (_MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH))
         right: list[list[Atom]] = []
         for column in range(0, columns, 2):
             beside = high if column + 1 < columns else word(0)
-            a, b, c, d = self._matrices(factors[1], m("add", across, 8 * column), row_of, beside, odd, step)
+            a, b, c, d = self._matrices(factor, m("add", across, 8 * column), row_of, beside, odd, step)
             right += [[*a, *b], [*c, *d]]
-        for row in range(rows):
+        for row, own in enumerate(left):
             for column in range(columns):
-                self.emit(TensorCore(None, (word(4 * (row * columns + column)), *left[row], *right[column]), sums))
+                self.emit(TensorCore(None, (word(4 * (row * columns + column)), *own, *right[column]), sums))
+
+    def _holds(self, atom: Atom, layout: Accumulator) -> bool:
+        """Whether lanes hold a first factor as the instruction wants it."""
+        is_loaded = isinstance(atom, Value) and atom.id in self._plan.strips
+        return not is_loaded and layout.across == 1 and atom.type.scalar.size_bytes == HELD_BYTES and self.tile_of(atom).layout == layout
 
     def _matrices(self, factor: tuple[Strip, Atom], place: Atom, row: Atom, beyond: Atom, further: Atom, step: Atom) -> list[list[Atom]]:
         """What a lane has of four matrices from a place along the other axis on. It tells where a row lies: the `row`-th, eight places beyond by one bit, and

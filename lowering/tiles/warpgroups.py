@@ -6,7 +6,7 @@ private arrays until then, and the variable gets its sums when somebody reads it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +37,7 @@ __all__ = ["WarpgroupRewrite"]
 
 _COLUMNS: Final = 8  # of sums that lie together
 _PAIR: Final = 2  # of these, that a lane has
+_WORD_BITS: Final = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +72,8 @@ class WarpgroupRewrite(ViewedRewrite):
         self._late_variables = {product: variable for ring in self._plan.rings.values() for product, variable in ring.late.items()}
         self._late_sets = set(map(self._setting, self._late_variables))
         self._late_flights: dict[int, _Flight] = {}  # by variable
+        self._kept: set[int] = set()  # the late products whose first factor is kept already
+        self._last_set: dict[int, list[Atom]] = {}  # by loop: what the registers of a tile were set to that was set last in its own block
 
     def _product_of_warpgroups(self, index: int, s: Tile) -> None:
         """Begins a product, and the late ones of the turn before with the first of a turn; or keeps a late one until then."""
@@ -136,16 +139,22 @@ class WarpgroupRewrite(ViewedRewrite):
         tile = self.moved(self.tile_of(s.args[0]), Accumulator(self.invocations.count // WARP, 1))
         self._put(tile, self._held(index, s), _places(tile.shape[1]))
 
-    def _land(self, flight: _Flight, *, lasts: bool = False) -> None:
-        """Waits until the sums of a product are there; for those before it alone if it `lasts` into the next turn."""
+    def _land(self, flight: _Flight, *, lasts: bool = False, behind: Sequence[Atom] = ()) -> None:
+        """Waits until the sums of a product are there, `behind` what computes some values; for those before it alone if it `lasts` into the next turn."""
         if not flight.landed:
             flight.landed = True
-            behind = len(self._flights) - self._flights.index(flight) - (not lasts)
-            self.emit(WarpgroupWait(None, (word(behind),), flight.sums, int(not lasts)))
+            after = len(self._flights) - self._flights.index(flight) - (not lasts)
+            self.emit(WarpgroupWait(None, (word(after), *behind), flight.sums, int(not lasts)))
             if all(one.landed for one in self._flights):
                 self._flights.clear()
 
     # ---- products of the turn before
+
+    def _note_set(self, index: int, s: Set) -> None:
+        """A variable was set."""
+        loop = self._plan.block_of(index)
+        if isinstance(s.args[0], Value) and s.args[0].id in self._tiles and loop in self._plan.rings:
+            self._last_set[loop] = list(self._tiles[s.args[0].id].registers.values())
 
     def _setting(self, product: int) -> int:
         """The statement that sets the variable of a late product to it."""
@@ -154,9 +163,10 @@ class WarpgroupRewrite(ViewedRewrite):
 
     def _put_late(self, index: int, s: Tile) -> None:
         """Keeps what a late product is of, until the next turn."""
-        variable = self._late_variables[index]
-        self._land_late(variable)
-        self._put_held(index, s)
+        self._land_late(self._late_variables[index])
+        if index not in self._kept:
+            self._put_held(index, s)
+        self._kept.discard(index)
         flight = self._flight(index, s)
         self._put(self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id]), flight.sums, flight.places)
 
@@ -166,10 +176,18 @@ class WarpgroupRewrite(ViewedRewrite):
             self._late_flights[variable.id] = self._fly(product, self._tile_at(product), None, (self.m("ne", self._turns[loop], word(0)),))
 
     def _land_late(self, variable: Variable) -> None:
-        """Waits for the late product of a variable, if it is under way."""
+        """Waits for the late product of a variable, if it is under way: as late as may be, behind all that was set in this turn, and the first factor of the
+        next one, if that is there."""
         flight = self._late_flights.pop(variable.id, None)
         if flight is not None:
-            self._land(flight)
+            self.settle()
+            for product in [product for product, own in self._late_variables.items() if own is variable]:
+                s = self._tile_at(product)
+                if isinstance(s.args[0], Value) and s.args[0].id in self._tiles:
+                    self._put_held(product, s)
+                    self._kept.add(product)
+            last = self._last_set.get(next(loop for loop, ring in self._plan.rings.items() if variable in ring.late.values()), [])
+            self._land(flight, behind=[atom for atom in last if atom.type.bits == _WORD_BITS])
             self._take(variable, flight)
 
     def _take(self, variable: Variable, flight: _Flight) -> None:
@@ -237,20 +255,32 @@ class WarpgroupRewrite(ViewedRewrite):
             self.memories.append(memory)
         return memory
 
-    def _factor(self, atom: Atom, number: int) -> tuple[Strip, Atom]:
-        """The strip in which a factor lies, and where that begins, in groups."""
+    def _factor(self, atom: Atom, number: int, *, swizzled: bool = False) -> tuple[Strip, Atom]:
+        """The strip in which a factor lies, and where that begins, in groups; it is put into one, perhaps a `swizzled` one, if it is in none."""
         assert isinstance(atom, Value)  # a tile
         if atom.id in self._plan.strips:
             strip, loop = self._plan.strips[atom.id]
             return strip, word(0) if strip.count == 1 else self.m("mul", self._now[loop], strip.groups)
         tile = self.moved(self.tile_of(atom), self.invocations)
         rows, length = tile.shape
-        along_k, lanes = number == 0, lanes_of(tile.type)
-        stride = padded(length, tile.type, along_k=along_k)
+        along_k, lanes = number == 0, lanes_of(tile.type) * (2 if swizzled else 1)
+        stride = length if swizzled else padded(length, tile.type, along_k=along_k)
         memory = self._array(f"tile:{tile.type}.{rows}x{length}.{number}", Space.WORKGROUP, tile.type, rows * stride // lanes, lanes)
+        strip, m = Strip(memory, rows, length, stride, 1, along_k, lanes), self.m
         self.barrier()
         for r, value in tile.registers.items():
-            at = self.where(self.inside(tile.layout, tile.shape, r), self.linear(tile.layout, tile.shape, r, (stride, 1)), NOWHERE)
-            self.store(memory, (self.m("shr", at, lanes.bit_length() - 1), self.m("and", at, lanes - 1)), value)
+            row, column = [self.element(tile.layout, tile.shape, axis, r[axis]) for axis in range(2)]
+            group = self._group(strip, row, m("shr", column, lanes.bit_length() - 1))
+            self.store(memory, (self.where(self.inside(tile.layout, tile.shape, r), group, NOWHERE), m("and", column, lanes - 1)), value)
         self.barrier()
-        return Strip(memory, rows, length, stride, 1, along_k, lanes), word(0)
+        return strip, word(0)
+
+    def _group(self, strip: Strip, row: Atom, column: Atom) -> Atom:
+        """Where a group of a row lies in a strip."""
+        m = self.m
+        if not strip.swizzled:
+            return m("add", m("mul", row, strip.stride // strip.lanes), column)
+        groups = min(GROUPS, strip.length // strip.lanes)
+        turn = m("and", row if groups == GROUPS else m("shr", row, (GROUPS // groups).bit_length() - 1), groups - 1)
+        place = m("add", m("mul", row, groups), m("xor", m("and", column, groups - 1), turn))
+        return place if strip.length == groups * strip.lanes else m("add", m("mul", m("div", column, GROUPS), strip.rows * GROUPS), place)

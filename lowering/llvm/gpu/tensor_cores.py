@@ -43,6 +43,7 @@ _REGISTERS: Final[Mapping[Type, str]] = {f32: "f", i32: "r"}
 _ORDERS: Final = ((0, 2, 1, 3), (0, 1))
 _WORD_BYTES: Final = 4
 _SUMS: Final = 4
+_NEVER: Final = 0x7FE1D5C3  # the bits of a NaN that nothing computes
 _HELD_WORDS: Final = 4  # of the first factor, that an instruction of a warpgroup takes from a lane's registers
 _KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, WarpgroupProduct)
 _UNIT_BYTES: Final = 16
@@ -193,6 +194,11 @@ class TensorCores:
     def wait(self, s: WarpgroupWait) -> None:
         """Waits for products."""
         text = f"wgmma.wait_group.sync.aligned {_number(s.args[0])};"
+        for value in s.args[1:]:
+            # The assembler moves a wait as far up as it can. An instruction that depends on a value, and hardly ever does anything, keeps it behind that.
+            word = self._w.let(f"bitcast {llvm_type(value.type)} {self._name_of(value)} to i32")
+            test = f"{{ .reg .pred %never; setp.eq.b32 %never, $0, {_NEVER:#x}; @%never nanosleep.u32 0; }}"
+            self._w.line(f'call void asm sideeffect "{test}", "r"(i32 {word}) convergent')
         if s.releases:
             self._tied(s.memory, text, (), self._sums[s.memory], touches_memory=True)
         else:

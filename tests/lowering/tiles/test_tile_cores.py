@@ -38,7 +38,9 @@ def viewed(program: Program, arrays: dict[str, Array]) -> dict[str, Any]:
     for memory in program.buffers:
         array = arrays[memory.name]
         last = memory.shape[-1]
-        made[memory.name] = array.reshape(*array.shape[:-1], -1, last.value) if memory.rank > array.ndim and isinstance(last, DimConst) else array
+        if memory.rank > array.ndim and isinstance(last, DimConst):
+            array = array.reshape(*array.shape[:-1], array.shape[-1] // last.value, last.value)
+        made[memory.name] = array
     return made
 
 
@@ -69,3 +71,22 @@ def test_products_are_right(t: Type, to: Type, tile: tuple[int, int, int], turn_
     run(program, viewed(program, arrays), {"rows": rows, "columns": columns, "depth": depth})
     meant = (x @ y).astype(to.dtype)
     assert np.array_equal(z, meant), f"{np.sum(z != meant)} of {z.size}"
+
+
+@pytest.mark.parametrize("wide", [True, False], ids=["wide", "any"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("head", "tiles", "warpgroups"), [(64, (64, 64), True), (64, (64, 64), False), (16, (64, 16), False)], ids=str)
+def test_attention_is_right(head: int, tiles: tuple[int, int], warpgroups: bool, causal: bool, wide: bool) -> None:
+    """Two products in a loop, of which the second has its first factor in registers, and is late where warpgroups compute it."""
+    program = for_tensor_cores(vp.ops.attention(vp.bf16, head, causal=causal, tiles=tiles), "the oracle", 224 << 10, wide=wide, warpgroups=warpgroups)
+    for m, n in ((70, 150), (5, 0)):
+        rng = np.random.default_rng(n)
+        q, k, v = (rng.standard_normal((1, 1, rows, head)).astype(vp.bf16.dtype) for rows in (m, n, n))
+        out = np.full((1, 1, m, head), 77).astype(vp.bf16.dtype)
+        run(program, viewed(program, {"q": q, "k": k, "v": v, "out": out}), {"batch": 1, "heads": 1, "kv_heads": 1, "m": m, "n": n})
+        s = (q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3))[0, 0] / np.sqrt(head)
+        seen = np.arange(n) - n <= np.arange(m)[:, None] - m if causal else np.ones((m, n), bool)
+        p = np.where(seen, np.exp(s), 0.0)
+        total = p.sum(axis=1, keepdims=True)
+        meant = p @ v[0, 0].astype(np.float64) / np.where(total == 0, 1, total)
+        np.testing.assert_allclose(out[0, 0].astype(np.float64), meant, rtol=2e-2, atol=2e-2)
