@@ -23,7 +23,7 @@ from vyre_py.drivers.wgpu.clock import TIMESTAMPS, timed
 from vyre_py.drivers.wgpu.completion import Completions, Mark, WgpuEvent
 from vyre_py.drivers.wgpu.lanes import FEATURE, lanes_of
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
-from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load
+from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load, refusals
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage, WgpuMemory
 from vyre_py.drivers.wgpu.module import WgpuModule, require_limits
 from vyre_py.drivers.wgpu.pending import WgpuPending
@@ -147,7 +147,9 @@ class WgpuDevice(Device):
         _abandoned.append((self.gpu, self._memory, self.readback, self.completions, self.uniforms, storages))
 
     def failure(self, error: Exception, doing: str, otherwise: type[DriverError] = DriverError) -> DriverError:
-        """The error for what wgpu-py raised; a lost device is remembered."""
+        """The error for what wgpu-py raised; a lost device is remembered. Raises what is a defect of ours."""
+        if isinstance(error, AttributeError):
+            raise error
         made = failure(error, doing, otherwise)
         if isinstance(made, DeviceLost):
             self._mark_lost(made)
@@ -166,7 +168,7 @@ class WgpuDevice(Device):
             return call(*arguments)
         except DispatchTimeout:  # which is an OSError as well
             raise
-        except errors() as error:
+        except refusals() as error:
             self.require_usable()
             raise self.failure(error, f"{self.name} cannot {doing}", otherwise) from error
 

@@ -11,7 +11,7 @@ from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.many.commands import require_memory
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.wgpu.batch import Batch
-from vyre_py.drivers.wgpu.library import errors
+from vyre_py.drivers.wgpu.library import refusals
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
 from vyre_py.drivers.wgpu.uniforms import UniformBlock
 from vyre_py.lowering.layout import Slot
@@ -50,7 +50,7 @@ class WgpuLaunch(Launch):
         super().__init__(plan)
         layout = plan.step.layout
         self._device, self._module = device, module
-        self._errors = errors()
+        self._errors = refusals()
         self._telemetry = device.telemetry
         self._record = plan.record()
         # What a call needs, replaced as one, since another thread may free a buffer; None when the launch refuses.
@@ -70,6 +70,7 @@ class WgpuLaunch(Launch):
             self._bind()
             device.launches.add(self)
         except self._errors as error:
+            device.require_usable()
             raise self._failure(error) from error
 
     def _take_words(self) -> None:
@@ -226,5 +227,6 @@ class WgpuLaunch(Launch):
             self._buffers = before
             self.disarm()  # the next call binds them again, at their offsets
             if isinstance(error, self._errors):
+                self._device.require_usable()
                 raise self._failure(error) from error
             raise

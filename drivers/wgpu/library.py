@@ -12,7 +12,7 @@ from typing import Any, Final
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.ir.imports import importing
 
-__all__ = ["adapters", "errors", "is_software", "load", "native", "require_own_process"]
+__all__ = ["adapters", "errors", "is_software", "load", "native", "refusals", "require_own_process"]
 
 _TYPE_RANKS: Final = {"DiscreteGPU": 0, "IntegratedGPU": 1, "CPU": 3}
 _OTHER_RANK: Final = 2
@@ -66,6 +66,12 @@ def native() -> ModuleType:
 def errors() -> tuple[type[Exception], ...]:
     """The errors that calls of wgpu-py raise when the device refuses."""
     return (load().GPUError, RuntimeError, OSError)
+
+
+@cache
+def refusals() -> tuple[type[Exception], ...]:
+    """The same, and what is raised where another thread closes the device meanwhile: its objects are gone."""
+    return (*errors(), AttributeError)
 
 
 def is_software(adapter: Any) -> bool:

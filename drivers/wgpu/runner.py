@@ -11,7 +11,7 @@ from vyre_py.drivers.many.sequence import CopyStep, FillStep, SequenceStep
 from vyre_py.drivers.many.stepped import SteppedLaunch
 from vyre_py.drivers.wgpu.batch import Batch, Pattern, is_whole
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
-from vyre_py.drivers.wgpu.library import errors
+from vyre_py.drivers.wgpu.library import refusals
 
 if TYPE_CHECKING:
     from vyre_py.drivers.wgpu.device import WgpuDevice
@@ -117,7 +117,7 @@ class BatchRunner(CommandRunner):
             batch.submit()
         except DispatchTimeout:  # which is an OSError as well
             raise
-        except errors() as error:
+        except refusals() as error:
             device.require_usable()
             raise device.failure(error, f"commands cannot be enqueued on {device.name}", LaunchError) from error
 

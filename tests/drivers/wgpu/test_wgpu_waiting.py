@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from device_kinds import open_device
 import vyre_py as vp
 from vyre_py.drivers import registry
 from vyre_py.drivers.device import Device
-from vyre_py.drivers.errors import DeviceLost, DispatchTimeout
+from vyre_py.drivers.errors import BindingError, DeviceLost, DispatchTimeout
 from vyre_py.drivers.wgpu import open_device as open_own
 from vyre_py.drivers.wgpu.completion import Completions
 from vyre_py.ir.language.program import Program
@@ -215,3 +216,31 @@ def test_a_lost_device_is_followed_by_a_new_one(own: Any, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(after.compile_native(SLOW).dispatch(x=X, turns=4)["x"], wanted(4))
     after.close()
 
+
+
+def test_threads_are_told_that_another_has_closed_the_device(own: Any) -> None:
+    pipeline, x = own.compile_native(SLOW), own.upload(X)
+    launch = pipeline.bind(x=x, turns=1)
+    sequence = own.sequence(launch, vp.fill_step(x, 3), launch)
+    calls = [
+        launch, sequence, own.capture(sequence), x.read, own.synchronize, lambda: pipeline.dispatch(x=X, turns=1),
+        lambda: pipeline.submit(x=X, turns=1).result(), lambda: own.allocate(100_000, u8).read(), lambda: x.fill(9), lambda: launch.set(turns=2), lambda: own.record_event().done(),
+        lambda: pipeline.dispatch_timed(x=X, turns=1),
+    ]  # fmt: skip
+    ends: list[BaseException] = []
+
+    def work(call: Any) -> None:
+        try:
+            while True:
+                call()
+        except BaseException as error:  # noqa: BLE001 - whatever ends a thread is the test's finding
+            ends.append(error)
+
+    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    own.close()
+    for thread in threads:
+        thread.join()
+    assert len(ends) == len(calls) and {type(error) for error in ends} <= {DeviceLost, BindingError}, ends
