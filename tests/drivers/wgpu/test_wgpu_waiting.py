@@ -224,7 +224,8 @@ def test_threads_are_told_that_another_has_closed_the_device(own: Any) -> None:
     sequence = own.sequence(launch, vp.fill_step(x, 3), launch)
     calls = [
         launch, sequence, own.capture(sequence), x.read, own.synchronize, lambda: pipeline.dispatch(x=X, turns=1),
-        lambda: pipeline.submit(x=X, turns=1).result(), lambda: own.allocate(100_000, u8).read(), lambda: x.fill(9), lambda: launch.set(turns=2), lambda: own.record_event().done(),
+        lambda: pipeline.submit(x=X, turns=1).result(), lambda: own.allocate(100_000, u8).read(),
+        lambda: x.fill(9), lambda: launch.set(turns=2), lambda: own.record_event().done(),
         lambda: pipeline.dispatch_timed(x=X, turns=1),
     ]  # fmt: skip
     ends: list[BaseException] = []
