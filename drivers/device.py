@@ -743,6 +743,10 @@ class Device(Closing, Stationary, ABC):
             raise
         return buffer
 
+    def _whole(self, run: Run) -> dict[str, Any]:
+        """Makes a dispatch, waits, and gives the results."""
+        return run.whole()
+
     def _submit(self, run: Run) -> Pending:
         """Starts a dispatch, and gives its pending result."""
         return ThreadPending(run.pipeline.name, run.whole)

@@ -172,7 +172,7 @@ class Pipeline(Portable):
             results: dict[str, Any] | None = self._prepared.run(arguments, named)
             if results is not None:
                 return results
-        return self._run(arguments, named, config, out).whole()
+        return self.device._whole(self._run(arguments, named, config, out))
 
     def _run(self, arguments: Any, named: Mapping[str, Any], config: DispatchConfig | None, out: Mapping[str, Host] | None) -> Run:
         """One dispatch, staged and bound, and counted."""

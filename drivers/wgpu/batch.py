@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -16,24 +16,34 @@ from vyre_py.drivers.wgpu.library import native
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.wgpu.clock import PassClock
     from vyre_py.drivers.wgpu.device import WgpuDevice
     from vyre_py.drivers.wgpu.launch import WgpuLaunch
 
-__all__ = ["Batch", "Pattern", "is_whole"]
+__all__ = ["Batch", "Pattern", "Rider", "is_whole"]
 
 _FILL_BYTES: Final = 1 << 20
+
+
+class Rider(Protocol):
+    """What goes with a launch in its batch. `writes` are the times that its pass writes."""
+
+    writes: dict[str, Any] | None
+
+    def encode(self, encoder: Any) -> None:
+        """Encodes what comes behind the launch."""
+
+    def submitted(self) -> None:
+        """The batch was submitted."""
 
 
 class Batch:
     """Commands on their way into one submission. Every method raises what wgpu-py raises."""
 
-    __slots__ = ("_clock", "_counts", "_device", "_encoder", "_label", "_libf", "_null", "_pass", "_pipeline", "_within")
+    __slots__ = ("_counts", "_device", "_encoder", "_label", "_libf", "_null", "_pass", "_pipeline", "_rider", "_within")
 
-    def __init__(self, device: WgpuDevice, label: str = "", clock: PassClock | None = None) -> None:
-        """With a clock the pass of the batch, which is one, is timed."""
+    def __init__(self, device: WgpuDevice, label: str = "", rider: Rider | None = None) -> None:
         api = native()
-        self._device, self._label, self._clock = device, label, clock
+        self._device, self._label, self._rider = device, label, rider
         self._libf, self._null = api.libf, api.ffi.NULL
         self._encoder: Any = None
         self._pass: Any = None  # in which dispatches are encoded now
@@ -44,7 +54,7 @@ class Batch:
     def dispatch(self, launch: WgpuLaunch, pipeline: Any, group: Any, grid: tuple[Any, int] | None = None) -> None:
         """A launch; the grid is its own, or what three words of a buffer, from an offset on, are by then."""
         if self._pass is None:
-            self._pass = self._encoding().begin_compute_pass(timestamp_writes=None if self._clock is None else self._clock.writes)
+            self._pass = self._encoding().begin_compute_pass(timestamp_writes=None if self._rider is None else self._rider.writes)
             self._within, self._pipeline = self._pass._internal, None
         within, libf = self._within, self._libf
         # What wgpu-py's methods do, without their lists of no offsets.
@@ -87,11 +97,11 @@ class Batch:
         if encoder is None:
             return
         self._end_pass()
-        if self._clock is not None:
-            self._clock.resolve(encoder)
+        if self._rider is not None:
+            self._rider.encode(encoder)
         self._device.gpu.queue.submit([encoder.finish()])
-        if self._clock is not None:
-            self._clock.read()
+        if self._rider is not None:
+            self._rider.submitted()
         counts, self._counts = self._counts, []
         for count in counts:
             count()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vyre_py.drivers.launch import EmptyLaunch, Launch
-from vyre_py.drivers.many.stepped import SteppedLaunch
+from vyre_py.drivers.launch import Launch
+from vyre_py.drivers.wgpu.launch import last_of
 from vyre_py.drivers.wgpu.library import native
 from vyre_py.drivers.wgpu.readback import Reading
 
@@ -31,13 +31,13 @@ class PassClock:
         self._queries = device.gpu.create_query_set(type="timestamp", count=_TIMES)
         self._times = device.gpu.create_buffer(size=_TIMES * _TIME_BYTES, usage=usage)
         self._readings: list[Reading] = []
-        self.writes = {"query_set": self._queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+        self.writes: dict[str, Any] | None = {"query_set": self._queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
 
-    def resolve(self, encoder: Any) -> None:
+    def encode(self, encoder: Any) -> None:
         """Encodes, behind the pass, that its times go to memory."""
         encoder.resolve_query_set(self._queries, 0, _TIMES, self._times, 0)
 
-    def read(self) -> None:
+    def submitted(self) -> None:
         """Has the times of what was submitted follow."""
         self._readings.append(self._device.readback.begin([(self._times, 0, self._times.size)]))
 
@@ -58,15 +58,11 @@ class PassClock:
 
 def timed(device: WgpuDevice, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:
     """Starts a launch, each of whose calls is timed; what it gives tells the nanoseconds in all of them, once the results are there."""
-    inner = launch.inner
-    if isinstance(inner, EmptyLaunch):
+    doing = "time a launch"
+    if (last := last_of(launch)) is None:
         start()
         return lambda: None
-    timed_launch: Any = inner.launches[-1] if isinstance(inner, SteppedLaunch) else inner
-    doing = "time a launch"
-    clock = timed_launch.clock = device.attempt(doing, PassClock, device)
-    try:
+    clock = device.attempt(doing, PassClock, device)
+    with last.ridden(clock):
         start()
-    finally:
-        timed_launch.clock = None
     return lambda: device.attempt(doing, clock.elapsed_ns)

@@ -241,6 +241,12 @@ class WgpuDevice(Device):
             return super()._submit(run)  # the host looks in between, in a thread of its own
         return WgpuPending(run, self)
 
+    def _whole(self, run: Run) -> dict[str, Any]:
+        if run.config.fixpoint is not None or run.config.timeout is not None:
+            return super()._whole(run)
+        results: dict[str, Any] = WgpuPending(run, self).result()  # whose results come in the launch's own submission
+        return results
+
     def _timed(self, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:
         return timed(self, launch, start) if self.has_clock else super()._timed(launch, start)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.many.commands import require_memory
+from vyre_py.drivers.many.stepped import SteppedLaunch
 from vyre_py.drivers.memory.buffer import Buffer
-from vyre_py.drivers.wgpu.batch import Batch
+from vyre_py.drivers.wgpu.batch import Batch, Rider
 from vyre_py.drivers.wgpu.library import refusals
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
 from vyre_py.drivers.wgpu.uniforms import UniformBlock
@@ -18,10 +20,9 @@ from vyre_py.lowering.layout import Slot
 from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, offset_word, scalar_word
 
 if TYPE_CHECKING:
-    from vyre_py.drivers.wgpu.clock import PassClock
     from vyre_py.drivers.wgpu.device import WgpuDevice
 
-__all__ = ["WgpuLaunch", "fold_grid"]
+__all__ = ["WgpuLaunch", "fold_grid", "last_of"]
 
 
 def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
@@ -38,11 +39,11 @@ def fold_grid(grid: tuple[int, int, int], limit: int) -> tuple[int, int, int]:
 
 class WgpuLaunch(Launch):
     """A launch: a batch of its own a call, or part of another. `dispatched` are the workgroups that WebGPU is asked for, `armed` the
-    pipeline and bind group of a call, None when it refuses, `clock` what times its calls now."""
+    pipeline and bind group of a call, None when it refuses."""
 
     _device: WgpuDevice
     __slots__ = (
-        "__weakref__", "_block", "_buffers", "_device", "_errors", "_grid", "_label", "_module", "_record", "_telemetry", "_words", "armed", "clock",
+        "__weakref__", "_block", "_buffers", "_device", "_errors", "_grid", "_label", "_module", "_record", "_rider", "_telemetry", "_words", "armed",
         "dispatched",
     )  # fmt: skip
 
@@ -55,7 +56,7 @@ class WgpuLaunch(Launch):
         self._record = plan.record()
         # What a call needs, replaced as one, since another thread may free a buffer; None when the launch refuses.
         self.armed: tuple[Any, Any] | None = None
-        self.clock: PassClock | None = None
+        self._rider: Rider | None = None
         self.dispatched = fold_grid(plan.grid, device.grid_limit)
         # wgpu hands labels to C: what is no text in UTF-8 is replaced.
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
@@ -97,7 +98,7 @@ class WgpuLaunch(Launch):
         self._run_steps((self,))
 
     def _run_steps(self, steps: Sequence[WgpuLaunch]) -> None:
-        batch = Batch(self._device, self._label, self.clock)
+        batch = Batch(self._device, self._label, self._rider)
         try:
             for step in steps:
                 step.encode(batch)
@@ -105,6 +106,15 @@ class WgpuLaunch(Launch):
         except self._errors as error:
             self._device.require_usable()
             raise self._failure(error) from error
+
+    @contextmanager
+    def ridden(self, rider: Rider) -> Iterator[None]:
+        """A block in which something goes with its calls."""
+        self._rider = rider
+        try:
+            yield
+        finally:
+            self._rider = None
 
     def encode(self, batch: Batch) -> None:
         """Puts it into a batch. Raises BindingError when a buffer was freed, DeviceLost, and what wgpu-py raises."""
@@ -230,3 +240,10 @@ class WgpuLaunch(Launch):
                 self._device.require_usable()
                 raise self._failure(error) from error
             raise
+
+
+def last_of(launch: Launch) -> WgpuLaunch | None:
+    """The launch that enqueues another, or several that are launched as one; None where nothing runs."""
+    inner = launch.inner
+    last = inner.launches[-1] if isinstance(inner, SteppedLaunch) else inner
+    return last if isinstance(last, WgpuLaunch) else None

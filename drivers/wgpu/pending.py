@@ -10,6 +10,7 @@ from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.memory.host_arrays import no_memory, result_view
 from vyre_py.drivers.pending import PolledPending
 from vyre_py.drivers.wgpu.completion import Mark
+from vyre_py.drivers.wgpu.launch import last_of
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, words_around
 from vyre_py.drivers.wgpu.readback import Reading
 
@@ -34,7 +35,6 @@ class WgpuPending(PolledPending):
         self._fetched = [m.name for m in interface.buffers if m.access.writes and m.name in run.staged and run.staged[m.name].size_bytes]
         self._late = sum(run.staged[name].size_bytes for name in self._fetched) > _EARLY_BYTES
         try:
-            run.start()
             self._mark: Mark = device.attempt(self._doing, self._begin)
         except BaseException:
             run.finish()
@@ -43,17 +43,34 @@ class WgpuPending(PolledPending):
             run.finish()
 
     def _begin(self) -> Mark:
-        if self._late or not self._fetched:
-            return self._device.completions.submitted()
+        """Starts the run, with its results behind it in the same submission."""
+        device = self._device
+        last = last_of(self._run.launch)
+        if self._late or not self._fetched or last is None:
+            self._run.start()
+            if self._late or not self._fetched:
+                return device.completions.submitted()
+            self._reading = device.readback.begin(self._ranges())
+        else:
+            follower = device.readback.follower(self._ranges())
+            try:
+                with last.ridden(follower):
+                    self._run.start()
+            finally:
+                follower.close()
+            assert follower.reading is not None  # it was submitted with the launch
+            self._reading = follower.reading
+        device.telemetry.downloads += len(self._fetched)
+        device.telemetry.bytes_downloaded += sum([self._run.staged[name].size_bytes for name in self._fetched])
+        return self._reading.mark
+
+    def _ranges(self) -> list[tuple[Any, int, int]]:
         ranges = []
         for name in self._fetched:
             buffer = self._run.staged[name]
             begin, end = words_around(buffer.offset_bytes, buffer.size_bytes)
             ranges.append((buffer.handle.buffer, begin, end - begin))
-        self._reading = self._device.readback.begin(ranges)
-        self._device.telemetry.downloads += len(ranges)
-        self._device.telemetry.bytes_downloaded += sum([self._run.staged[name].size_bytes for name in self._fetched])
-        return self._reading.mark
+        return ranges
 
     def _is_done(self) -> bool:
         self._device.require_usable()

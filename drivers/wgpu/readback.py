@@ -16,7 +16,7 @@ from vyre_py.drivers.wgpu.completion import Completions, Mark
 if TYPE_CHECKING:
     from vyre_py.drivers.observe.telemetry import Telemetry
 
-__all__ = ["ALIGN_BYTES", "Readback", "Reading"]
+__all__ = ["ALIGN_BYTES", "Follower", "Readback", "Reading"]
 
 ALIGN_BYTES: Final = 8  # where WebGPU lets a mapped range begin
 _KEPT_BYTES: Final = 128 << 20
@@ -31,27 +31,27 @@ class Readback:
         self._gpu, self.completions, self._telemetry = gpu, completions, telemetry
         self._usage = package.BufferUsage.MAP_READ | package.BufferUsage.COPY_DST
         self._held_bytes = 0
-        self._kept: SizePool[Any] = SizePool(bytes_from("VYRE_PINNED_POOL_BYTES", _KEPT_BYTES), self._drop)
+        self._kept: SizePool[Any] = SizePool(bytes_from("VYRE_PINNED_POOL_BYTES", _KEPT_BYTES), self.drop)
         telemetry.gauge("pinned_pool_cached_bytes", lambda: self._kept.cached_bytes)
         telemetry.gauge("pinned_pool_held_bytes", lambda: self._held_bytes)
 
     def begin(self, ranges: Sequence[tuple[Any, int, int]]) -> Reading:
         """Has ranges of whole words, each a buffer of wgpu's, its first byte and a size, follow what was submitted so far, in one submission."""
-        places, total = [], 0
-        for _, _, size_bytes in ranges:
-            places.append(total)
-            total += -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
-        staging = self._take(total)
+        follower = self.follower(ranges)
         try:
             encoder = self._gpu.create_command_encoder()
-            for (buffer, begin, size_bytes), place in zip(ranges, places, strict=True):
-                encoder.copy_buffer_to_buffer(buffer, begin, staging, place, size_bytes)
+            follower.encode(encoder)
             self._gpu.queue.submit([encoder.finish()])
-            mark = self.completions.mapping(staging)
-        except BaseException:
-            self._drop(staging, staging.size)
-            raise
-        return Reading(self, staging, mark, places, total)
+            follower.submitted()
+        finally:
+            follower.close()
+        assert follower.reading is not None  # it was submitted
+        return follower.reading
+
+    def follower(self, ranges: Sequence[tuple[Any, int, int]]) -> Follower:
+        """The same for ranges that are to follow a launch, in its submission."""
+        total = sum([-(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES for _, _, size_bytes in ranges])
+        return Follower(self, self._take(total), ranges)
 
     def give(self, staging: Any) -> None:
         """Takes a staging buffer back, whose mapping may not be done. Never raises; may be called from a finaliser."""
@@ -61,7 +61,7 @@ class Readback:
         try:
             self.completions.unmap(staging)
         except Exception:  # noqa: BLE001 - the device is lost: the buffer goes
-            self._drop(staging, staging.size)
+            self.drop(staging, staging.size)
         else:
             self._kept.give(staging, staging.size)
 
@@ -86,8 +86,39 @@ class Readback:
         self._held_bytes += wanted
         return made
 
-    def _drop(self, staging: Any, size_bytes: int) -> None:
+    def drop(self, staging: Any, size_bytes: int) -> None:
+        """Counts that a staging buffer goes."""
         self._held_bytes -= size_bytes
+
+
+class Follower:
+    """Ranges on their way to a staging buffer, behind a launch. `reading` is there once it was submitted; `close` gives up what never was."""
+
+    __slots__ = ("_owner", "_ranges", "_staging", "reading", "writes")
+
+    def __init__(self, owner: Readback, staging: Any, ranges: Sequence[tuple[Any, int, int]]) -> None:
+        self._owner, self._staging, self._ranges = owner, staging, ranges
+        self.writes: dict[str, Any] | None = None  # it has no clock
+        self.reading: Reading | None = None
+
+    def encode(self, encoder: Any) -> None:
+        """Encodes the copies."""
+        at = 0
+        for buffer, begin, size_bytes in self._ranges:
+            encoder.copy_buffer_to_buffer(buffer, begin, self._staging, at, size_bytes)
+            at += -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+    def submitted(self) -> None:
+        """Has the staging buffer be mapped."""
+        places = [0]
+        for _, _, size_bytes in self._ranges:
+            places.append(places[-1] + -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES)
+        self.reading = Reading(self._owner, self._staging, self._owner.completions.mapping(self._staging), places, places[-1])
+
+    def close(self) -> None:
+        """Drops the staging buffer, where no reading has it."""
+        if self.reading is None:
+            self._owner.drop(self._staging, self._staging.size)
 
 
 class Reading:
