@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -19,16 +20,17 @@ from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.native.mode import Mode, ModeWord
 from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.sharing import dlpack
+from vyre_py.ir.cached import cached_property
 from vyre_py.ir.imports import importing
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
-from vyre_py.lowering.llvm.cpu.host_targets import MAX_ELEMENTS, obstacle, rank_here
+from vyre_py.lowering.llvm.cpu.host_targets import MAX_ELEMENTS, NATIVE, TARGETS, obstacle, rank_here
 from vyre_py.lowering.target import Target
 
 if TYPE_CHECKING:
     from vyre_py.drivers.many.graph import Recording
     from vyre_py.drivers.pipeline import Pipeline
 
-__all__ = ["CpuDevice"]
+__all__ = ["CpuDevice", "HostProperties"]
 
 _LIMITS: Final = Limits(workgroups=(2**32 - 1,) * 3, invocations=1024, workgroup_bytes=227 << 10, buffer_bytes=1 << 40)
 
@@ -47,8 +49,19 @@ def _machine(part: Part) -> int:
     return machines.pop() if len(machines) == 1 else 0
 
 
+@dataclass(frozen=True, slots=True)
+class HostProperties:
+    """The machine: the kind of processor, the cores that this process may use, bytes of memory, and the targets whose code runs here, best first."""
+
+    machine: str
+    cores: int
+    memory_bytes: int
+    targets: tuple[str, ...]
+
+
 class CpuDevice(Device):
-    """All cores that this process may use, as one device. Launches run to their end before the call returns."""
+    """All cores that this process may use, as one device. Launches run to their end before the call returns. Attribute besides the contract's:
+    `properties`."""
 
     kind: ClassVar[str] = "cpu"
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
@@ -60,6 +73,13 @@ class CpuDevice(Device):
         self._mode = ModeWord()  # first, since a trace that runs already is told of at once
         super().__init__(ordinal, Target("host", "native"), limits, f"{platform.machine()}, {cores} core{'s' if cores > 1 else ''}")
         self._launches: Watched[CpuLaunch] = Watched()
+
+    @cached_property
+    def properties(self) -> HostProperties:
+        """What this machine is."""
+        ranks = {name: rank for name in (NATIVE, *TARGETS) if (rank := rank_here(name)) is not None}
+        best = sorted(ranks, key=ranks.__getitem__, reverse=True)
+        return HostProperties(platform.machine(), core_count(), _memory_bytes(), tuple([Target("host", name).name for name in best]))
 
     def watch(self, launch: CpuLaunch) -> None:
         """From now on `launch` is told when the device is closed."""

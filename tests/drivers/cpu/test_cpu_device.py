@@ -526,3 +526,15 @@ assert (y == at).all()
 def test_a_gather_reads_nothing_past_the_page_that_an_array_ends_with() -> None:
     done = subprocess.run([sys.executable, "-c", AT_A_PAGES_END], env=child_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_the_machine_is() -> None:
+    """Code for each of its targets runs here, the best first."""
+    found = vp.device("cpu").properties  # type: ignore[attr-defined]  # a CpuDevice's
+    assert found.targets[0] == "cpu" and found.cores >= 1 and found.memory_bytes > 1 << 20 and found.machine
+    program = Program.from_text("program p(n) { buffer y: u32[n] write\n y[global_id.x] = 7 }")
+    made = vp.compile_native(program, list(found.targets))
+    for part in made.parts:
+        alone = replace(made, parts=(part,))
+        assert vp.device("cpu").load(alone).dispatch(n=3)["y"].tolist() == [7, 7, 7]
+    assert vp.device("cpu").load(made).part.target.name == found.targets[0]
