@@ -433,8 +433,8 @@ class WarpgroupProduct(MemoryStatement):
     factor has, by `depth` x `width`, and add the product to elements of a private array, from its first on: those of 64 x 8 sums after those of the 64 x 8 to
     their left, as `TensorCore` has them for each 16 rows; where `adds` is 0 they are the product alone. The factors lie in the workgroup arrays `left` and
     `right`, from groups args[0] and args[1] of 16 bytes on, swizzled; `along_k` is not 0 where rows of the second go along k. If `left` is a private array, it
-    has the lane's elements of the first, as it would have sums of 64 x `depth`. If there is a condition, args[2], which is the same for all, nothing is
-    multiplied where it is false. Factors may not change, nor may the sums be read, until it is done (`WarpgroupWait`)."""
+    has the lane's elements of the first, as it would have sums of 64 x `depth`. Factors may not change, nor may the sums
+    be read, until it is done (`WarpgroupWait`)."""
 
     left: Memory
     right: Memory

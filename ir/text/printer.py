@@ -466,10 +466,9 @@ class _Printer:
 
     def _print_warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
         def text() -> str:
-            left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=False)]
+            left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=True)]
             sizes = f"rows {s.rows}, depth {s.depth}, width {s.width}{', along_k' * s.along_k}{', adds' * s.adds}"
-            condition = "".join([f", if {self._atom(a).text}" for a in s.args[2:]])
-            return f"warpgroup_product {self._access(s.memory, s.indices)}, {left}, {right}, {sizes}{condition}"
+            return f"warpgroup_product {self._access(s.memory, s.indices)}, {left}, {right}, {sizes}"
 
         made = self._effect(index, s, text)
         self._line(made.text, made.remarks)

@@ -28,7 +28,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bf16, f16, u16, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.layout import element_count
-from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared
+from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
 from vyre_py.lowering.tiles.rings import Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.tensor import (
     TOGETHER,
@@ -76,6 +76,8 @@ def _workgroup_bytes(memory: Memory) -> int:
 
 
 class _CoresRewrite(WarpRewrite):
+    _is_absent: Atom | None = None  # whether what is copied now is zeros
+
     def __init__(self, program: Program, target: str, memory_bytes: int, ring_bytes: int, *, wide: bool, warpgroups: bool) -> None:
         super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 10, lanes=WARP)
         try:
@@ -228,7 +230,7 @@ class _CoresRewrite(WarpRewrite):
             assert isinstance(load, TileLoad)  # of a ring
             self._copy(load, strip, word(0))
         turn = self.for_(word(0), word(ring.ahead), word(1))
-        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn)
+        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn, self.m("eq", turn, word(0)) if ring.late else None)
         self.end()
         if ring.is_waited_for_ahead:
             self.copy_wait(ring.ahead - 1)
@@ -256,10 +258,11 @@ class _CoresRewrite(WarpRewrite):
         """The loop's value some turns on. It may wrap, past the end."""
         return self.m("add", value, self.m("mul", step, turns if step.type is u32 else self.m.cast(turns, step.type)))
 
-    def _copy_ahead(self, s: For, ring: Ring, value: Atom, step: Atom, strip: Atom) -> None:
-        """Begins the copies of the turn of a value; for products that are late those of the turn before."""
+    def _copy_ahead(self, s: For, ring: Ring, value: Atom, step: Atom, strip: Atom, is_first: Atom | None = None) -> None:
+        """Begins the copies of the turn of a value; for products that are late those of the turn before, zeros if this is the first one."""
         before = list(self.map)
         for is_late in (False, True)[: 1 + bool(ring.late)]:
+            self._is_absent = is_first if is_late else None
             self.map[s.bound.id] = self.m("sub", value, step) if is_late else value
             for index in ring.slice:
                 self.copy(index)
@@ -269,7 +272,7 @@ class _CoresRewrite(WarpRewrite):
                 if (index in ring.late_loads) is is_late:
                     self._copy(load, room, strip)
         self.copy_commit()
-        self.map = before
+        self.map, self._is_absent = before, None
 
     def _copy(self, s: TileLoad, strip: Strip, number: Atom) -> None:
         """Copies a tile into a strip, group by group."""
@@ -307,7 +310,11 @@ class _CoresRewrite(WarpRewrite):
         """The indices of the elements of a group."""
         *outer, last = [self.atom(a) for a in s.indices]
         indices = [self.beyond(offset, row) if extent else offset for offset, extent in zip(outer, s.extents, strict=False)]
+
+        def there(index: Atom) -> Atom:
+            return index if self._is_absent is None else self.m("select", self._is_absent, outside(index.type), index)
+
         if s.memory in self._views:
             group = self.m("add", self.m("shr", last, lanes.bit_length() - 1), self.m.cast(column, last.type) if last.type is not u32 else column)
-            return [(*indices, group, word(lane)) for lane in range(lanes)]
-        return [(*indices, self.beyond(last, self.m("add", self.m("mul", column, lanes), lane))) for lane in range(lanes)]
+            return [(*indices, there(group), word(lane)) for lane in range(lanes)]
+        return [(*indices, there(self.beyond(last, self.m("add", self.m("mul", column, lanes), lane)))) for lane in range(lanes)]

@@ -72,7 +72,6 @@ class WarpgroupRewrite(ViewedRewrite):
         self._late_variables = {product: variable for ring in self._plan.rings.values() for product, variable in ring.late.items()}
         self._late_sets = set(map(self._setting, self._late_variables))
         self._late_flights: dict[int, _Flight] = {}  # by variable
-        self._kept: set[int] = set()  # the late products whose first factor is kept already
         self._last_set: dict[int, list[Atom]] = {}  # by loop: what the registers of a tile were set to that was set last in its own block
 
     def _product_of_warpgroups(self, index: int, s: Tile) -> None:
@@ -103,8 +102,8 @@ class WarpgroupRewrite(ViewedRewrite):
 
         self.keep(s.bound, Shared(s.bound.type.shape, layout, self.lazy(s.bound, flight.places, landed, len(flight.places))))
 
-    def _fly(self, index: int, s: Tile, acc: Shared | None, condition: tuple[Atom, ...] = (), *, adds: bool = False) -> _Flight:
-        """Begins a product, which is added to a tile, if there is one, or if it `adds` to what its sums are already; where a condition holds, if any."""
+    def _fly(self, index: int, s: Tile, acc: Shared | None, *, adds: bool = False) -> _Flight:
+        """Begins a product, which is added to a tile, if there is one, or if it `adds` to what its sums are already."""
         (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
         flight = self._flight(index, s)
         rows: Atom = word(0)
@@ -116,8 +115,8 @@ class WarpgroupRewrite(ViewedRewrite):
             strip, first = self._factor(s.args[0], 0)
             left, rows = strip.memory, self.m("add", first, self.m("mul", self._warpgroup, 64 * GROUPS))
         right, right_first = self._factor(s.args[1], 1)
-        is_more = int(adds or acc is not None or bool(condition))
-        self.emit(WarpgroupProduct(None, (rows, right_first, *condition), flight.sums, left, right.memory, m, depth, n, int(right.along_k), is_more))
+        is_more = int(adds or acc is not None)
+        self.emit(WarpgroupProduct(None, (rows, right_first), flight.sums, left, right.memory, m, depth, n, int(right.along_k), is_more))
         self._flights.append(flight)
         return flight
 
@@ -164,28 +163,20 @@ class WarpgroupRewrite(ViewedRewrite):
     def _put_late(self, index: int, s: Tile) -> None:
         """Keeps what a late product is of, until the next turn."""
         self._land_late(self._late_variables[index])
-        if index not in self._kept:
-            self._put_held(index, s)
-        self._kept.discard(index)
+        self._put_held(index, s)  # which tensor cores read until now
         flight = self._flight(index, s)
         self._put(self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id]), flight.sums, flight.places)
 
     def _fly_late(self, loop: int) -> None:
-        """Begins the late products of the turn before, if there was one."""
+        """Begins the late products of the turn before; before the first turn there were zeros."""
         for product, variable in self._plan.rings[loop].late.items():
-            self._late_flights[variable.id] = self._fly(product, self._tile_at(product), None, (self.m("ne", self._turns[loop], word(0)),))
+            self._late_flights[variable.id] = self._fly(product, self._tile_at(product), None, adds=True)
 
     def _land_late(self, variable: Variable) -> None:
-        """Waits for the late product of a variable, if it is under way: as late as may be, behind all that was set in this turn, and the first factor of the
-        next one, if that is there."""
+        """Waits for the late product of a variable, if it is under way: as late as may be, behind all that was set in this turn."""
         flight = self._late_flights.pop(variable.id, None)
         if flight is not None:
             self.settle()
-            for product in [product for product, own in self._late_variables.items() if own is variable]:
-                s = self._tile_at(product)
-                if isinstance(s.args[0], Value) and s.args[0].id in self._tiles:
-                    self._put_held(product, s)
-                    self._kept.add(product)
             last = self._last_set.get(next(loop for loop, ring in self._plan.rings.items() if variable in ring.late.values()), [])
             self._land(flight, behind=[atom for atom in last if atom.type.bits == _WORD_BITS])
             self._take(variable, flight)
@@ -207,9 +198,14 @@ class WarpgroupRewrite(ViewedRewrite):
         return s
 
     def _begin_products(self, ring: Ring) -> None:
-        """Before a loop: what its late products add to."""
+        """Before a loop: what its late products add to, and a first factor of zeros for the turn before the first. An empty group of products in place of that
+        would be one to wait for."""
         for product, variable in ring.late.items():
-            self._put_variable(variable, self._flight(product, self._tile_at(product)))
+            s = self._tile_at(product)
+            self._put_variable(variable, self._flight(product, s))
+            held, zero = self._held(product, s), Const(s.args[0].type.scalar, 0)
+            for at in _places(s.args[0].type.shape[1]).values():
+                self.store(held, (at,), zero)
 
     def _end_products(self, loop: int) -> None:
         """Behind a loop: waits for the products of the last turn, and computes the late ones."""

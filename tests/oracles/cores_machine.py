@@ -75,10 +75,7 @@ class _CoresMachine(Machine):
         return made.reshape(len(first), *group.shape)
 
     def _warpgroup_product(self, index: int, s: WarpgroupProduct) -> int:
-        firsts = [np.broadcast_to(self._atom(a), self.lanes.count).reshape(-1, 128)[:, 0].astype(np.int64) for a in s.args[:2]]
-        if len(s.args) > 2 and not self._atom(s.args[2]).all():
-            assert not self._atom(s.args[2]).any()
-            return index + 1
+        firsts = [np.broadcast_to(self._atom(a), self.lanes.count).reshape(-1, 128)[:, 0].astype(np.int64) for a in s.args]
         if s.left.space is Space.PRIVATE:
             count = s.depth // 2
             held = np.stack([self._of_warps(self.banks[s.left].load((np.full(1, k, np.uint32),))) for k in range(count)], axis=-1).astype(np.float64)

@@ -183,11 +183,6 @@ class TensorCores:
             factor = ", ".join(f"${k}" for k in range(first, count + len(operands)))
             lines.append(f"{head}, {factor if left else f'{{{factor}}}'}, ${count + len(operands)}, {int(bool(s.adds or step))}{tail};")
             operands.append(("i64", self._further(right, self._of_right(s, step))))
-        for condition in s.args[2:]:
-            # Without a product the group is empty: what waits counts groups.
-            skips = f"{{ .reg .pred %skips; setp.eq.u32 %skips, ${count + len(operands)}, 0; @%skips bra $$skipped;"
-            operands.append(("i32", w.let(f"zext i1 {self._name_of(condition)} to i32")))
-            lines = [skips, *lines, "$$skipped: }"]
         text = " ".join(["wgmma.fence.sync.aligned;", *lines, "wgmma.commit_group.sync.aligned;"])
         self._tied(s.memory, text, operands, self._sums[s.memory], touches_memory=True, adds=bool(s.adds))
 
