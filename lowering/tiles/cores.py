@@ -224,7 +224,8 @@ class _CoresRewrite(WarpRewrite):
     def _begin(self, loop: int, s: For, ring: Ring) -> None:
         start, stop, step = [self.atom(a) for a in s.args]
         self._begin_products(ring)
-        self.barrier()  # others may still load from the strips
+        if self._plan.block_of(loop) >= 0:
+            self.barrier()  # others may still load from the strips
         for index, strip in ring.staying.items():
             load = self.program.body[index]
             assert isinstance(load, TileLoad)  # of a ring

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final
 
-from vyre_py.ir.language.nodes import Atom, MatrixLoad, Memory, Space, TensorCore, Tile, Value
+from vyre_py.ir.language.nodes import Atom, Const, MatrixLoad, Memory, Space, TensorCore, Tile, Value
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Shared
@@ -21,6 +21,10 @@ _COLUMNS: Final = 8  # of sums that lie together
 _LANE_ROW, _LANE_COLUMN = Line(4, 8), Line(1, 4)
 # Of four matrices of which a lane tells where a row lies: the row, and the bits of the matrix's number.
 _MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH = Line(1, 8), Line(8, 2), Line(16, 2)
+_SUMS: Final = 4  # that a lane has of a product
+
+# What a lane takes of the two factors, for each 16 rows and for each 8 columns.
+_Taken = tuple[list[list[Atom]], list[list[Atom]]]
 
 
 class WarpRewrite(WarpgroupRewrite):
@@ -48,70 +52,80 @@ class WarpRewrite(WarpgroupRewrite):
         }  # fmt: skip
         for r, at in places.items():
             self.store(sums, (at,), acc.registers[r])
-        right = self._factor(s.args[1], 1)
-        held = self.tile_of(s.args[0]) if right[0].swizzled and self._holds(s.args[0], layout) else None
-        factors = [right] if held is not None else [self._factor(s.args[0], 0, swizzled=right[0].swizzled), right]
-        multiply = self._multiply_matrices if all(strip.swizzled for strip, _ in factors) else self._multiply
-        steps, due = depth * s.args[0].type.scalar.size_bytes // DEEP_BYTES, self._due.pop(self._plan.block_of(index), None)
-        if steps > _WRITTEN_OUT and held is None:
-            if due is not None:
-                due()
-            step = self.for_(word(0), word(steps), word(1))
-            multiply(s, factors, sums, step)
+        take, is_held = self._taking(s, layout)
+        loop = self._plan.block_of(index)
+        steps, due = depth * s.args[0].type.scalar.size_bytes // DEEP_BYTES, self._due.pop(loop, lambda: None)
+        ring = self._plan.rings.get(loop)
+        if steps > _WRITTEN_OUT and not is_held:
+            due()
+            self._multiply(take(self.for_(word(0), word(steps), word(1))), sums)
             self.end()
+        elif ring is not None and len(ring.products) == 1 and ring.ahead > 1 and all(strip.along_k for strip in ring.loads.values()):
+            # What a step takes is loaded before the step before it is computed, where places of rows take few registers. Copies come behind all loads, which
+            # would wait for them.
+            taken = take(word(0))
+            for step in range(steps):
+                following = take(word(step + 1)) if step + 1 < steps else taken
+                if step + 1 == steps:
+                    due()
+                self._multiply(taken, sums)
+                taken = following
         else:
-            for number in range(steps):
-                if held is None:
-                    multiply(s, factors, sums, word(number))
-                else:
-                    self._multiply_held(s, held, right, sums, number)
-                if due is not None and not number:
+            for step in range(steps):
+                self._multiply(take(word(step)), sums)
+                if not step:
                     due()
         return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
 
-    def _multiply(self, s: Tile, factors: Sequence[tuple[Strip, Atom]], sums: Memory, step: Atom) -> None:
-        """Adds products of 32 bytes along k, loaded lane by lane."""
+    def _taking(self, s: Tile, layout: Accumulator) -> tuple[Callable[[Atom], _Taken], bool]:
+        """What gives what a lane takes in a step along k, of 32 bytes, and whether lanes hold the first factor: then the step is a number."""
+        right = self._factor(s.args[1], 1)
+        if right[0].swizzled and self._holds(s.args[0], layout):
+            held = self.tile_of(s.args[0])
+            return lambda step: (_of_held(held, step), self._columns_by_matrices(s, right, step)), True
+        left = self._factor(s.args[0], 0, swizzled=right[0].swizzled)
+        if left[0].swizzled and right[0].swizzled:
+            return lambda step: (self._rows_by_matrices(s, left, step), self._columns_by_matrices(s, right, step)), False
+        return lambda step: self._by_lanes(s, left, right, step), False
+
+    def _multiply(self, taken: _Taken, sums: Memory) -> None:
+        """Adds products of 32 bytes along k."""
+        left, right = taken
+        for row, of_rows in enumerate(left):
+            for column, of_columns in enumerate(right):
+                self.emit(TensorCore(None, (word(_SUMS * (row * len(right) + column)), *of_rows, *of_columns), sums))
+
+    def _by_lanes(self, s: Tile, left: tuple[Strip, Atom], right: tuple[Strip, Atom], step: Atom) -> _Taken:
+        """What lanes load by themselves."""
         layout, shape = self._layouts.values[s.bound.id], s.bound.type.shape
         rows, columns = [extent // 2 for extent in layout.held(shape)]
         k = self.m("mul", step, DEEP_BYTES // GROUP_BYTES)
-        left = [[self._lane(factors[0], self.element(layout, shape, 0, 2 * row + h), k) for h in range(2)] for row in range(rows)]
+        places = [[self.element(layout, shape, 0, 2 * row + h) for h in range(2)] for row in range(rows)]
+        of_rows = [[a for place in both for a in self._lane(left, place, k)] for both in places]
         place = self.bind(self._columns_line(s))
-        right = [self._lane(factors[1], self.m("add", place, 8 * column), k) for column in range(columns)]
-        for row in range(rows):
-            for column in range(columns):
-                first = word(4 * (row * columns + column))
-                self.emit(TensorCore(None, (first, *left[row][0], *left[row][1], *right[column]), sums))
+        return of_rows, [self._lane(right, self.m("add", place, 8 * column), k) for column in range(columns)]
 
-    def _multiply_matrices(self, s: Tile, factors: Sequence[tuple[Strip, Atom]], sums: Memory, step: Atom) -> None:
-        """Adds products of 32 bytes along k, loaded in whole matrices: of the first factor in rows and below them, then further along k; of the second further
-        along k, then in the columns beside."""
-        m, (rows, _) = self.m, [extent // 2 for extent in self._layouts.values[s.bound.id].held(s.bound.type.shape)]
+    def _rows_by_matrices(self, s: Tile, factor: tuple[Strip, Atom], step: Atom) -> list[list[Atom]]:
+        """The first factor in whole matrices: in rows and below them, then further along k."""
         down, _ = map(self.bind, self._warp_lines(s))
         row_of, odd, high = map(self.bind, (_MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH))
-        left = []
-        for row in range(rows):
-            a, b, c, d = self._matrices(factors[0], m("add", down, 16 * row), row_of, odd, high, step)
-            left.append([*a, *c, *b, *d])
-        self._multiply_right(s, left, factors[1], sums, step)
+        made: list[list[Atom]] = []
+        for row in range(self._layouts.values[s.bound.id].held(s.bound.type.shape)[0] // 2):
+            a, b, c, d = self._matrices(factor, self.m("add", down, 16 * row), row_of, odd, high, step)
+            made.append([*a, *c, *b, *d])
+        return made
 
-    def _multiply_held(self, s: Tile, held: Shared, right: tuple[Strip, Atom], sums: Memory, step: int) -> None:
-        """The same, of a first factor that lanes hold as they hold sums."""
-        rows, words = held.layout.held(held.shape)[0] // 2, range(4 * step, 4 * step + 4)
-        left = [[held.registers[2 * row + h, k] for h in range(2) for k in words] for row in range(rows)]
-        self._multiply_right(s, left, right, sums, word(step))
-
-    def _multiply_right(self, s: Tile, left: Sequence[Sequence[Atom]], factor: tuple[Strip, Atom], sums: Memory, step: Atom) -> None:
-        m, columns = self.m, self._layouts.values[s.bound.id].held(s.bound.type.shape)[1] // 2
+    def _columns_by_matrices(self, s: Tile, factor: tuple[Strip, Atom], step: Atom) -> list[list[Atom]]:
+        """The second factor in whole matrices: further along k, then in the columns beside."""
+        columns = self._layouts.values[s.bound.id].held(s.bound.type.shape)[1] // 2
         _, across = map(self.bind, self._warp_lines(s))
         row_of, odd, high = map(self.bind, (_MATRIX_ROW, _MATRIX_ODD, _MATRIX_HIGH))
-        right: list[list[Atom]] = []
+        made: list[list[Atom]] = []
         for column in range(0, columns, 2):
             beside = high if column + 1 < columns else word(0)
-            a, b, c, d = self._matrices(factor, m("add", across, 8 * column), row_of, beside, odd, step)
-            right += [[*a, *b], [*c, *d]]
-        for row, own in enumerate(left):
-            for column in range(columns):
-                self.emit(TensorCore(None, (word(4 * (row * columns + column)), *own, *right[column]), sums))
+            a, b, c, d = self._matrices(factor, self.m("add", across, 8 * column), row_of, beside, odd, step)
+            made += [[*a, *b], [*c, *d]]
+        return made[:columns]
 
     def _holds(self, atom: Atom, layout: Accumulator) -> bool:
         """Whether lanes hold a first factor as the instruction wants it."""
@@ -162,3 +176,10 @@ class WarpRewrite(WarpgroupRewrite):
         layout, (rows, columns) = self._layouts.values[s.bound.id], s.bound.type.shape
         assert isinstance(layout, Accumulator)  # of what tensor cores compute
         return Line(WARP * layout.across, layout.down, rows // layout.down), Line(WARP, layout.across, columns // layout.across)
+
+
+def _of_held(held: Shared, step: Atom) -> list[list[Atom]]:
+    """What a lane takes of a first factor that lanes hold as they hold sums."""
+    assert isinstance(step, Const)  # a number
+    words = range(4 * step.bits, 4 * step.bits + 4)
+    return [[held.registers[2 * row + h, k] for h in range(2) for k in words] for row in range(held.layout.held(held.shape)[0] // 2)]
