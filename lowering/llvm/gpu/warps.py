@@ -1,6 +1,6 @@
 """Subgroups of up to 32 lanes on NVIDIA: parts of a warp, whose threads are 32 neighbours by the local index.
 
-Each instruction names the threads that take part, those of one subgroup: all that do not exist or have ended are in other subgroups, or the kernel is being
+Each instruction names the threads that take part, those of one subgroup of several lanes: all that do not exist or have ended are in other subgroups, or the kernel is being
 ended. Values move in pieces of 32 bits, their bits as they are. A shuffle past the end of a subgroup gives the own value (PTX ISA, `shfl.sync`), so zero is
 chosen behind it.
 """
@@ -56,6 +56,8 @@ def takes(generation: int) -> Callable[[Subgroup], bool]:
 def together(w: Writer, s: Subgroup, size: int, local_index: str, operands: Sequence[str]) -> str:
     """What an op that is taken gives, in subgroups of `size` lanes."""
     type_, name = s.args[0].type, s.op.name
+    if size == 1:
+        return _alone(w, s, operands)
     members = _members(w, size, local_index)
     if name in _SHUFFLES:
         return _shuffled(w, s, size, local_index, members, operands)
@@ -69,6 +71,19 @@ def together(w: Writer, s: Subgroup, size: int, local_index: str, operands: Sequ
         bits = "i64" if wide else "i32"
         return _own(w, w.call("i32", f"llvm.nvvm.match.any.sync.{bits}", ("i32", members), (bits, value)), size, local_index)
     return w.call("i32", f"llvm.nvvm.redux.sync.{_REDUCTIONS[name][not type_.is_signed]}", ("i32", operands[0]), ("i32", members))
+
+
+def _alone(w: Writer, s: Subgroup, operands: Sequence[str]) -> str:
+    """What an op gives in a subgroup of one lane, without an instruction of the warp: those would be about as many sets of threads as there are threads, which
+    the hardware takes one after the other. Of 40,000 generated Programs two went wrong so on an H200 (ptxas 13.0): for one of them a barrier did not hold."""
+    type_, name = s.args[0].type, s.op.name
+    if name in _SHUFFLES:
+        zero = "false" if type_.kind is Kind.BOOL else number(type_, 0)
+        held = llvm_type(type_)
+        return w.let(f"select i1 {w.let(f'icmp eq i32 {operands[1]}, 0')}, {held} {operands[0]}, {held} {zero}")
+    if name == "match":
+        return "1"
+    return w.let(f"zext i1 {operands[0]} to i32") if name == "ballot" else operands[0]
 
 
 def _first(w: Writer, size: int, local_index: str) -> str:

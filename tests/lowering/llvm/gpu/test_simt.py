@@ -8,6 +8,7 @@ import simt_host
 from filetest import files, read_cases, run_program
 from generator import Seeded, generate
 from heard import Heard
+from ptxas import assemble
 from test_cpu_types import COUNT, NAMES, program_of
 
 import vyre_py.drivers.reference.device as reference_device
@@ -17,7 +18,7 @@ from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.types import SCALARS
 from vyre_py.ir.passes import unoptimised
 from vyre_py.ir.text.parser import parse
-from vyre_py.lowering.compile import prepare
+from vyre_py.lowering.compile import emit_text, prepare
 from vyre_py.lowering.llvm import text
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
@@ -159,3 +160,26 @@ def test_params_keep_their_bits():
     arguments = {"f": nan, "b": True, "c": 200, "out": np.zeros(1, np.float32), "flags": np.zeros(2, np.bool_), "bytes": np.array([3, 0], np.uint8)}
     got = agree(program, arguments, {})
     assert got["out"].view(np.uint32)[0] == 0xFFC12345 and got["bytes"][1] == 200
+
+
+def test_subgroups_of_one_lane_are_no_matter_of_the_warp() -> None:
+    """All ops of subgroups give what the interpreter says, by code that asks nothing of other threads."""
+    ops = [f"subgroup_{kind}_{fold}(v)" for kind in ("reduce", "inclusive", "exclusive") for fold in ("add", "mul", "min", "max", "and", "or", "xor")]
+    ops += [f"subgroup_{name}(v, by)" for name in ("shuffle", "shuffle_up", "shuffle_down")]
+    ops += ["subgroup_shuffle_xor(v, 0)", "subgroup_broadcast(v, 0)", "subgroup_match(v)", "subgroup_ballot(b)", "cast(subgroup_any(b), u32)"]
+    ops += ["cast(subgroup_all(b), u32)", "subgroup_match(b)", "cast(subgroup_shuffle(b, by), u32)", "subgroup_lane", "subgroup_id"]
+    far = ["subgroup_reduce_add(w)", "subgroup_shuffle(w, by)", "subgroup_exclusive_min(w)", "subgroup_inclusive_mul(w)"]
+    lines = ["let i = global_id.x", "let v = x[i]", "let w = y[i]", "let b = v % 3u32 == 0u32", "let by = v % 2u32"]
+    lines += [f"out[i, {k}u32] = {text}" for k, text in enumerate(ops)] + [f"far[i, {k}u32] = {text}" for k, text in enumerate(far)]
+    declared = ["buffer x: u32[n] read", "buffer y: f64[n] read", f"buffer out: u32[n, {len(ops)}] write", f"buffer far: f64[n, {len(far)}] write"]
+    program = parse("\n".join(["program alone(n) workgroup(48) subgroup(1) over(n) {", *declared, *lines, "}"]))
+    rng = np.random.default_rng(1)
+    given = {
+        "x": rng.integers(0, 1 << 32, 100, np.uint32), "y": rng.standard_normal(100), "out": np.zeros((100, len(ops)), np.uint32),
+        "far": np.zeros((100, len(far))),
+    }  # fmt: skip
+    agree(program, given, {"n": 100})
+    for arch in ("sm_75", "sm_90"):
+        ptx = emit_text(program, arch)
+        assemble(ptx, arch)
+        assert "sync" not in ptx
