@@ -1,8 +1,8 @@
 """Subgroups of up to 32 lanes on NVIDIA: parts of a warp, whose threads are 32 neighbours by the local index.
 
 Each instruction names the threads that take part, those of one subgroup of several lanes: all that do not exist or have ended are in other subgroups, or the
-kernel is being ended. Values move in pieces of 32 bits, their bits as they are. A shuffle past the end of a subgroup gives the own value (PTX ISA, `shfl.sync`), so zero is
-chosen behind it.
+kernel is being ended. Values move in pieces of 32 bits, their bits as they are. A shuffle past the end of a subgroup gives the own value (PTX ISA,
+`shfl.sync`), so zero is chosen behind it.
 """
 
 from __future__ import annotations
