@@ -40,7 +40,6 @@ _RAGGED: Final = 4 * _LANES  # fewer elements than these go with a test in every
 _POINTWISE: Final = 256  # invocations of a workgroup without a reduction
 _SQUARE: Final = "4, 64"  # where memory is contiguous along different axes: cache lines are used up by neighbours
 _RESULTS: Final = 32  # and of one whose invocations reduce alone
-_TURNS: Final = 8  # of a loop on a GPU that are written out
 _PROBLEM: Final = "problem"  # the buffer that tells what went wrong
 
 
@@ -304,7 +303,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         name, prefix, type_ = f"{tree.prefix}index", tree.prefix, self.index_dtype
         count = number_typed(self.kexpr(self.rename_indexing(tree.numel)), type_)
         if not self.together:
-            self._write_block(f"for {name} in 0{type_}..{count}{self._hint} {{", parts, "}")
+            self._write_block(f"for {name} in 0{type_}..{count} {{", parts, "}")
             return
         size = tree.numel if isinstance(tree.numel, sympy.Integer) else None
         if size is not None and size % _LANES and size < _RAGGED:
@@ -315,14 +314,9 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
             whole = f"{prefix}whole"
             self._wholes[whole] = f"{count} - {count} % {_LANES}"
         if whole != f"0{type_}":
-            self._write_block(f"for {prefix}base in 0{type_}..{whole} step {_LANES}{self._hint} {{\nlet {name} = {prefix}base + lane", parts, "}")
+            self._write_block(f"for {prefix}base in 0{type_}..{whole} step {_LANES} {{\nlet {name} = {prefix}base + lane", parts, "}")
         if size is None or size % _LANES:  # what is left: a test in every turn would keep lanes from being one vector
             self._write_block(f"for {prefix}base in {whole}..{count} step {_LANES} {{\nlet {name} = {prefix}base + lane\nif {name} < {count} {{", parts, "} }")
-
-    @property
-    def _hint(self) -> str:
-        """Of loops on a GPU, whose loads are to be under way together."""
-        return f" unroll({_TURNS})" if self.on_gpu else ""
 
     def _write_block(self, head: str, parts: Iterable[Any], end: str) -> None:
         self.body.writelines(head.split("\n"))
