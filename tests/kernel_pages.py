@@ -20,6 +20,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "cuda": "python -m tests.bench.{} cuda", "wgpu": "taskset -c 1 python -m tests.bench.{} wgpu",
 }  # fmt: skip
 _BETWEEN: Final = re.compile(r"(?<=<!-- figures: begin -->\n).*?(?=<!-- figures: end -->)", re.DOTALL)
+_LESS_EXACT: Final = ("tensor", "16 bits", "fast", "tf32")  # what steps and peers of that kind are called
 _WIDE, _BAR, _LEFT = 700, 330, 180
 
 
@@ -52,7 +53,7 @@ def kernel_page(name: str) -> str:
     said, head = [], ["step"]
     for kind, (machine, figures) in found.items():
         said.append(f"{figures['size']} on {machine}, by `{_COMMANDS[kind].format('bench_pages')}`")
-        head += [f"{'one core' if kind == 'cpu' else machine.partition(',')[0]}, ms", "times as fast as the first"]
+        head += [f"{_machine(kind, machine)}, ms", "times as fast as the first"]
     steps = list(dict.fromkeys(step for _, figures in found.values() for step in figures["ms"] if step not in figures["peers"]))
     peers = list(dict.fromkeys(peer for _, figures in found.values() for peer in figures["peers"]))
     rows = []
@@ -64,6 +65,39 @@ def kernel_page(name: str) -> str:
         rows.append(row)
     text = "## Figures\n\n" + ". ".join(said) + ". Medians; the arrays are on the device already.\n\n" + _table(head, *rows)
     return _in_page(_KERNELS / f"{name}.md", f"{text}\n![How much faster the steps are](../pictures/kernel-{name}.svg)\n")
+
+
+def overview() -> str:
+    """The page of all kernels, with what the steps of each gained in all."""
+    reports = _figures()
+    head = ["kernel"]
+    for kind, report in reports.items():
+        head += [f"{_machine(kind, report['machine'])}: best over plain", "the quickest peer over the best"]
+    rows = []
+    for name in _NAMES:
+        row = [f"[{_title(name)}]({name}.md)"]
+        for report in reports.values():
+            figures = report["kernels"][name]
+            alike = {step: ms for step, ms in figures["ms"].items() if not any(word in step for word in _LESS_EXACT)}
+            steps = {step: ms for step, ms in alike.items() if step not in figures["peers"]}
+            peers = {peer: ms for peer, ms in alike.items() if peer in figures["peers"]}
+            best = min(steps.values())
+            peer = min(peers, key=lambda one: peers[one]) if peers else ""
+            row += [_number(next(iter(steps.values())) / best), f"{_number(peers[peer] / best)}, {peer}" if peers else ""]
+        rows.append(row)
+    words = (
+        "How many times as fast the best step is as the plain one; and the quickest peer's time over the best step's: above 1 the best step is ahead. Steps "
+        "that are less exact, on tensor cores, in 16 bits or by fast functions, are left out."
+    )
+    return _in_page(_KERNELS / "index.md", f"## In all\n\n{words}\n\n{_table(head, *rows)}")
+
+
+def _machine(kind: str, machine: str) -> str:
+    return "one core" if kind == "cpu" else machine.partition(",")[0]
+
+
+def _title(name: str) -> str:
+    return (_KERNELS / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def kernel_picture(name: str) -> str:
@@ -106,6 +140,7 @@ def beside_page() -> str:
 
 _NAMES: Final = sorted(page.stem for page in _KERNELS.glob("*.md") if page.stem != "index")
 FIGURE_PAGES: Final[dict[str, Callable[[], str]]] = {
-    **{f"docs/kernels/{name}.md": partial(kernel_page, name) for name in _NAMES}, "docs/beside/index.md": beside_page,
+    **{f"docs/kernels/{name}.md": partial(kernel_page, name) for name in _NAMES}, "docs/kernels/index.md": overview,
+    "docs/beside/index.md": beside_page,
 }  # fmt: skip
 FIGURE_PICTURES: Final[dict[str, Callable[[], str]]] = {f"docs/pictures/kernel-{name}.svg": partial(kernel_picture, name) for name in _NAMES}
