@@ -186,6 +186,8 @@ class Kernel:
     _exit = _ret
 
     def _bar(self, parts: list[str], operands: list[str]) -> Step:
+        if parts[1] == "warp":  # it stands before a barrier, where all meet
+            return lambda r: None
         return lambda r: "meet"
 
     def _fence(self, parts: list[str], operands: list[str]) -> Step:
@@ -210,7 +212,8 @@ class Kernel:
         given = self._given(operands[3]) if len(operands) > 3 else lambda r: size
 
         def begin(r: Registers) -> None:
-            (block, at), count = self._bytes(r, target(r), size), given(r)
+            to = _SHARED << _BLOCK | target(r) & (1 << _BLOCK) - 1  # by an address of workgroup memory, which has 32 bits
+            (block, at), count = self._bytes(r, to, size), given(r)
             data = b""
             if count:
                 whole, first = self._bytes(r, source(r), count)

@@ -78,6 +78,7 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
         call = rf"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.{re.escape(name)}\(\)"
         text = re.sub(call, rf"\1.p = getelementptr i32, ptr %ctx, i64 {k}\n  \1 = load i32, ptr \1.p", text)
     text = text.replace("call void @llvm.nvvm.barrier0()", "call void %wait()")
+    text = re.sub(r"  call void @llvm\.nvvm\.bar\.warp\.sync\(.*\n", "", text)  # before a barrier, where all wait
     parameters = re.search(r"define ptx_kernel void @kernel\((.*)\) \"", text)[1]
     loads = ["  %wait.p = getelementptr i8, ptr %ctx, i64 40", "  %wait = load ptr, ptr %wait.p"]
     loads += ["  %shared.p = getelementptr i8, ptr %ctx, i64 48", "  %shared = load ptr, ptr %shared.p"]

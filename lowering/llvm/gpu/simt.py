@@ -9,6 +9,7 @@ One module because every kind of statement is written over the same state: names
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, Final
 
 from vyre_py.ir.check.facts import has_grid_scan, is_told
@@ -79,7 +80,7 @@ from vyre_py.lowering.llvm.gpu.orders import fence, in_order, scope_of
 from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_walk
 from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, reciprocal
 from vyre_py.lowering.llvm.gpu.tensor_cores import TensorCores, uses_tensor_cores
-from vyre_py.lowering.llvm.gpu.warps import together
+from vyre_py.lowering.llvm.gpu.warps import gather, parts_warps, together
 from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, alignment_of, shares_memory, workgroup_offsets
 from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.text import ModuleText, Writer
@@ -123,6 +124,7 @@ class _SimtWalk:
         self.program = optimised.program
         self.proven = optimised.proven
         self.reciprocals = plain_reciprocals(self.program)
+        self._parts_warps = parts_warps(self.program)
         self.module = module
         self.w = Writer(module)
         self.lines = lines_of(module, self.program)
@@ -586,6 +588,8 @@ class _SimtWalk:
 
     def _barrier(self) -> None:
         self.cores.fence()
+        if self._parts_warps:
+            gather(self.w, prod(self.program.workgroup), self._local_index())
         self.w.run("llvm.nvvm.barrier0")
 
     def barrier(self, index: int, s: Barrier) -> None:

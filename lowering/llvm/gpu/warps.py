@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from vyre_py.ir.language.nodes import Const, Subgroup
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, i32, u32
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import llvm_type, number
 
-__all__ = ["REDUCES_SINCE", "WARP", "joined", "pieces", "takes", "together"]
+__all__ = ["REDUCES_SINCE", "WARP", "gather", "joined", "parts_warps", "pieces", "takes", "together"]
 
 WARP: Final = 32
 # The architecture from which on integers are reduced by one instruction.
@@ -71,6 +72,23 @@ def together(w: Writer, s: Subgroup, size: int, local_index: str, operands: Sequ
         bits = "i64" if wide else "i32"
         return _own(w, w.call("i32", f"llvm.nvvm.match.any.sync.{bits}", ("i32", members), (bits, value)), size, local_index)
     return w.call("i32", f"llvm.nvvm.redux.sync.{_REDUCTIONS[name][not type_.is_signed]}", ("i32", operands[0]), ("i32", members))
+
+
+def parts_warps(program: Program) -> bool:
+    """Whether instructions of a Program name parts of a warp."""
+    return 1 < program.subgroup < WARP and any(isinstance(s, Subgroup) for s in program.body)
+
+
+def gather(w: Writer, threads: int, local_index: str) -> None:
+    """Has all threads of a warp of a workgroup of so many come together, before a barrier of the workgroup. Where instructions name parts of a warp the
+    assembler lets these go apart, and its barriers did not hold for a warp that was (ptxas 13.0 and 13.5, on an H200; see `_alone`)."""
+    whole, left = threads // WARP * WARP, threads % WARP
+    members = "-1"
+    if left:
+        members = str((1 << left) - 1)
+        if whole:
+            members = w.let(f"select i1 {w.let(f'icmp ult i32 {local_index}, {whole}')}, i32 -1, i32 {members}")
+    w.run("llvm.nvvm.bar.warp.sync", ("i32", members))
 
 
 def _alone(w: Writer, s: Subgroup, operands: Sequence[str]) -> str:

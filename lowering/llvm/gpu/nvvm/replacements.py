@@ -190,6 +190,6 @@ OLD_REPLACEMENTS: Final[Mapping[str, Replacement]] = {
 # What both take as LLVM does, by name with or without the type; the newer one so takes what only LLVM 7 lacks.
 AS_IS: Final = frozenset({
     "llvm.sqrt", "llvm.fma", "llvm.floor", "llvm.ceil", "llvm.ctpop", "llvm.ctlz", "llvm.cttz", "llvm.bitreverse",
-    "llvm.nvvm.barrier0", "llvm.nvvm.exit", "llvm.nvvm.match.any.sync", "llvm.nvvm.read.ptx.sreg.clock", "llvm.nvvm.read.ptx.sreg.tid",
-    "llvm.nvvm.read.ptx.sreg.ctaid", "llvm.nvvm.read.ptx.sreg.nctaid",
+    "llvm.nvvm.bar.warp.sync", "llvm.nvvm.barrier0", "llvm.nvvm.exit", "llvm.nvvm.match.any.sync", "llvm.nvvm.read.ptx.sreg.clock",
+    "llvm.nvvm.read.ptx.sreg.tid", "llvm.nvvm.read.ptx.sreg.ctaid", "llvm.nvvm.read.ptx.sreg.nctaid",
 })  # fmt: skip

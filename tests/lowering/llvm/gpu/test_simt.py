@@ -183,3 +183,21 @@ def test_subgroups_of_one_lane_are_no_matter_of_the_warp() -> None:
         ptx = emit_text(program, arch)
         assemble(ptx, arch)
         assert "sync" not in ptx
+
+
+@pytest.mark.parametrize("threads", [16, 48, 64, 128])
+@pytest.mark.parametrize("lanes", [4, 32])
+def test_warps_come_together_before_barriers_where_instructions_part_them(lanes: int, threads: int) -> None:
+    """Of a workgroup that is no whole warps those threads that there are."""
+    head = f"program parted(n) workgroup({threads}) subgroup({lanes}) over(n) {{" if threads % lanes == 0 else ""
+    if not head:
+        return
+    lines = ["buffer x: u32[n] read", "buffer out: u32[n] write", f"workgroup w: u32[{threads}]", "let i = global_id.x", "let l = local_index"]
+    lines += ["w[l] = subgroup_ballot(x[i] % 3u32 == 0u32)", "barrier", f"out[i] = w[(l + 5u32) % {threads}u32] + subgroup_inclusive_add(x[i])", "}"]
+    program = parse("\n".join([head, *lines]))
+    rng = np.random.default_rng(1)
+    agree(program, {"x": rng.integers(0, 1 << 32, 300, np.uint32), "out": np.zeros(300, np.uint32)}, {"n": 300})
+    for arch, codegen in (("sm_75", "llvm"), ("sm_90", "llvm"), ("sm_120", "llvm"), ("sm_90", "nvvm")):
+        ptx = emit_text(program, arch, CompileOptions(codegen=codegen))
+        assemble(ptx, arch)
+        assert ("bar.warp.sync" in ptx) == (lanes < 32)
