@@ -31,7 +31,7 @@ _SIZES = {"ptr": 8, "i64": 8, "i32": 4}
 _WAIT = ctypes.CFUNCTYPE(None)
 _EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _INTRINSIC = re.compile(r"(%v\d+) = call (i32|i1) @llvm\.nvvm\.((?:shfl|vote|match|redux)[\w.]*)\((.*)\)")
-_COPY = re.compile(r'call void asm sideeffect "cp\.async\.c[ag]\.shared\.global [^"]*, (\d+)(?:, \$2)?;", "[^"]*"\((i64 \S+), (i64 [^,)]+)(?:, (i32 [^)]+))?\)')
+_COPY = re.compile(r'call void asm sideeffect "cp\.async\.c[ag]\.shared\.global [^"]*, (\d+)(?:, \$2)?;", "[^"]*"\(i32 (\S+), (i64 [^,)]+)(?:, (i32 [^)]+))?\)')
 # Some bytes, and zeros up to the whole: at once, since what a thread has begun may be there at any time.
 _COPIED = """
 define internal void @copied(i64 %target, i64 %source, i32 %given, i32 %size) {
@@ -70,7 +70,9 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     text = re.sub(r"declare i32 @llvm\.nvvm\.idp4a\.(s|u)\.\1\(i32, i32, i32\)", _products_of_bytes, text)
     text = re.sub(r"@llvm\.nvvm\.idp4a\.(s|u)\.\1\(", r"@bytes.\1(", text)
     if _COPY.search(text):
-        text = _COPY.sub(_copy_call, text) + _COPIED
+        # The device's addresses of workgroup memory have 32 bits, the host's 64.
+        whole = dict(re.findall(r"(%v\d+) = trunc i64 (%v\d+) to i32", text))
+        text = _COPY.sub(lambda found: _copy_call(found, whole), text) + _COPIED
     text = re.sub(r"  call void asm .*\n", "", text)  # the names of registers are those of PTX
     clock = r"(%v\d+) = call i32 @llvm\.nvvm\.read\.ptx\.sreg\.clock\(\)"
     text = re.sub(clock, r"\1.w = call i64 @llvm.readcyclecounter()\n  \1 = trunc i64 \1.w to i32", text)
@@ -112,10 +114,10 @@ def _exchange_call(found: re.Match[str]) -> str:
     return "\n  ".join(lines)
 
 
-def _copy_call(found: re.Match[str]) -> str:
+def _copy_call(found: re.Match[str], whole: dict[str, str]) -> str:
     """A copy as a call of the function that does it."""
     size, target, source, given = found.groups()
-    return f"call void @copied({target}, {source}, {given or f'i32 {size}'}, i32 {size})"
+    return f"call void @copied(i64 {whole[target]}, {source}, {given or f'i32 {size}'}, i32 {size})"
 
 
 # LLVM has the vote's word before `sync`.
