@@ -24,6 +24,7 @@ from types import MethodType
 from typing import Any, Final, NamedTuple
 
 from vyre_py.drivers.cuda.native.code import PYTHON_FUNCTIONS, TEXT
+from vyre_py.drivers.cuda.native.driver_call import EXTRA_WORDS
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.native.builtins import (
     FAST_KEYWORDS,
@@ -116,7 +117,7 @@ class SlotRow:
 def _text() -> str:
     """The code, with the addresses of Python's own objects."""
     objects = {"buffer_type": Buffer, "state_name": _STATE_NAME, "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME}
-    text = with_objects(TEXT.replace("{convert}", CONVERT), objects)
+    text = with_objects(TEXT.replace("{convert}", CONVERT).replace("{extra_words}", EXTRA_WORDS), objects)
     arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(ARGUMENTS))
     text = text.replace("{structs}", "\n".join([HEAD.definition, CALL.definition, SLOT.definition, RECORD.definition]))
     return with_fields(text.replace("{loads}", argument_loads(ARGUMENTS)).replace("{arguments}", arguments))

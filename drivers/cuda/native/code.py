@@ -19,7 +19,7 @@ PYTHON_FUNCTIONS: Final = (
     "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "Py_DecRef", "Py_IncRef",
 )
 
-# The types are those of `structs`, which has the numbers of the fields that stand in braces. Another word in braces is an address that `call_list` fills in.
+# The types are those of `structs`, which has the numbers of the fields that stand in braces. `call_list` fills in other words in braces: addresses, and text.
 TEXT: Final = """
 {structs}
 
@@ -73,21 +73,9 @@ failed:
 ; Makes the calls from %first on, and all of them in every further turn; gives the number that were made, and the last status.
 define internal { i64, i64 } @make_calls(ptr %state, ptr %copies, i64 %first, i64 %turns) {
 entry:
-  %extra = alloca [5 x i64], align 8
-  %size = alloca i64, align 8
-  %count = load i64, ptr %state
+{extra_words}  %count = load i64, ptr %state
   %calls_at = getelementptr %Head, ptr %state, i64 0, i32 {Head.calls}
   %calls = load ptr, ptr %calls_at
-  ; CU_LAUNCH_PARAM_BUFFER_POINTER, its value, CU_LAUNCH_PARAM_BUFFER_SIZE, its value, CU_LAUNCH_PARAM_END
-  %e1 = getelementptr [5 x i64], ptr %extra, i64 0, i64 1
-  %e2 = getelementptr [5 x i64], ptr %extra, i64 0, i64 2
-  %e3 = getelementptr [5 x i64], ptr %extra, i64 0, i64 3
-  %e4 = getelementptr [5 x i64], ptr %extra, i64 0, i64 4
-  store i64 1, ptr %extra
-  store i64 2, ptr %e2
-  store ptr %size, ptr %e3
-  store i64 0, ptr %e4
-  %extra_word = ptrtoint ptr %extra to i64
   br label %turn
 turn:
   %turn_number = phi i64 [ 0, %entry ], [ %turn_next, %turned ]

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["extra_words", "in_context"]
+__all__ = ["EXTRA_WORDS", "extra_words", "in_context"]
 
 # Statuses with which the driver says that another context is current in the calling thread, or none: CUDA_ERROR_INVALID_CONTEXT and _INVALID_HANDLE.
 _ELSEWHERE: Final = (201, 400)
 
 
-def extra_words(block: str) -> str:
-    """LLVM IR that fills `%extra`, five words, for a block of `%bytes` bytes, an operand with its type; its address is `%extra_word`."""
-    return f"""
+# LLVM IR that makes five words, whose address is `%extra_word`: the block's address goes to `%e1`, its bytes to `%size`.
+EXTRA_WORDS: Final = """
   %extra = alloca [5 x i64], align 8
   %size = alloca i64, align 8
-  store i64 %bytes, ptr %size
   ; CU_LAUNCH_PARAM_BUFFER_POINTER, its value, CU_LAUNCH_PARAM_BUFFER_SIZE, its value, CU_LAUNCH_PARAM_END
   %e1 = getelementptr [5 x i64], ptr %extra, i64 0, i64 1
   %e2 = getelementptr [5 x i64], ptr %extra, i64 0, i64 2
   %e3 = getelementptr [5 x i64], ptr %extra, i64 0, i64 3
   %e4 = getelementptr [5 x i64], ptr %extra, i64 0, i64 4
   store i64 1, ptr %extra
-  store {block}, ptr %e1
   store i64 2, ptr %e2
   store ptr %size, ptr %e3
   store i64 0, ptr %e4
   %extra_word = ptrtoint ptr %extra to i64
 """
+
+
+def extra_words(block: str) -> str:
+    """The same for a block of `%bytes` bytes, an operand with its type."""
+    return f"{EXTRA_WORDS}  store {block}, ptr %e1\n  store i64 %bytes, ptr %size\n"
 
 
 def in_context(function: str, arguments: str) -> str:

@@ -10,7 +10,6 @@ from device_kinds import open_device
 
 import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, DeviceLost
-from vyre_py.drivers.wgpu import open_device as open_own
 from vyre_py.drivers.wgpu.batch import Pattern, is_whole
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, u8, u32
@@ -30,14 +29,6 @@ X = np.arange(N, dtype=np.uint32)
 @pytest.fixture(scope="module")
 def shared() -> Any:
     return open_device("wgpu")
-
-
-@pytest.fixture
-def own() -> Any:
-    open_device("wgpu")
-    made: Any = open_own(0)
-    yield made
-    made.close()
 
 
 def submissions(device: Any) -> list[int]:

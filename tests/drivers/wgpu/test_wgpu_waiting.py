@@ -14,7 +14,6 @@ import vyre_py as vp
 from vyre_py.drivers import registry
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, DeviceLost, DispatchTimeout
-from vyre_py.drivers.wgpu import open_device as open_own
 from vyre_py.drivers.wgpu.completion import Completions
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u8, u32
@@ -36,7 +35,6 @@ def long(device: Any) -> int:
     return 20_000 if device.is_software else 5_000_000
 
 
-
 def wanted(turns: int, x: np.ndarray[Any, Any] = X) -> np.ndarray[Any, Any]:
     x = x.copy()
     for _ in range(turns):
@@ -47,14 +45,6 @@ def wanted(turns: int, x: np.ndarray[Any, Any] = X) -> np.ndarray[Any, Any]:
 @pytest.fixture(scope="module")
 def device() -> Device:
     return open_device("wgpu")
-
-
-@pytest.fixture
-def own() -> Any:
-    open_device("wgpu")
-    made: Any = open_own(0)
-    yield made
-    made.close()
 
 
 def late(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
