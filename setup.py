@@ -20,7 +20,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "": ["py.typed", "*.pyi", "*.md", "*.schema.json"], f"vyre_py.{PHOTOGRAPH}": ["*.png"], f"vyre_py.{HEADERS}": ["*.h"],
-        "vyre_py.export": ["*.js", "*.html"],  # what runs in browsers
+        "vyre_py.export": ["*.js", "*.html"], "vyre_py.explore": ["*.js", "*.html", "*.css"],  # what runs in browsers
     },
     include_package_data=False,  # a file is in the wheel because it is named above, not because the source archive holds it
 )

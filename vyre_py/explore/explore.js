@@ -1,0 +1,2 @@
+"use strict";
+vyre.header();
