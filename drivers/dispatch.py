@@ -13,9 +13,9 @@ from vyre_py.drivers.errors import BindingError, DispatchTimeout, KernelAssertio
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.observe.trace import tracing
+from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.stages import shown_ns
 
@@ -27,7 +27,7 @@ __all__ = ["Run", "Timed"]
 
 @public
 @dataclass(frozen=True, slots=True)
-class Timed(ShownAsText):
+class Timed:
     """The result of a timed dispatch: `results` by name, and nanoseconds. `wall_ns` from the call to the results; `enqueue_ns` of it until the
     kernel was enqueued, copies of arguments included; `wait_ns` from there to the results; `device_ns` between the kernel's start and its end as
     the device's own clock has it, None where the device has none."""
@@ -47,6 +47,12 @@ class Timed(ShownAsText):
             f"<Timed: {shown_ns(self.wall_ns)} in all, {shown_ns(self.enqueue_ns)} until enqueued, {shown_ns(self.wait_ns)} from there{device}; "
             f"results {', '.join(map(written_name, self.results)) or 'none'}>"
         )
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.cards import timed_html
+
+        return timed_html(self)
 
 
 class Run:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, solve_grid
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.many.commands import LAUNCH, Command
+from vyre_py.drivers.many.commands import LAUNCH, Command, CommandView, Use
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.observe.telemetry import LaunchRecord
@@ -22,7 +22,6 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import Stationary
 from vyre_py.lowering.artifact.parts import Aligned, Need, Step
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -92,6 +91,18 @@ class LaunchPlan(NamedTuple):
         width = self.step.workgroup[0]
         full, left = divmod(evaluate_dim(self.step.grid.extents[0], self.binding.sizes), width * entry.elements)
         return full + -(-left // width), *self.grid[1:]
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.cards import plan_html
+
+        return plan_html("Launch plan", self, self.buffers)
+
+    def view(self, buffers: Mapping[str, Buffer]) -> CommandView:
+        """What pictures show of a launch over these buffers."""
+        declared = [memory for memory in self.binding.interface.buffers if memory.name in buffers]
+        uses = [Use(memory.name, buffers[memory.name], memory.access.reads, memory.access.writes) for memory in declared]
+        return CommandView(LAUNCH.name, self.label or self.binding.interface.name, tuple(uses))
 
     def copied(self) -> LaunchPlan:
         """The same plan, with buffers and params of its own."""
@@ -189,7 +200,7 @@ def _extent(slot: Slot, expr: DimExpr, binding: BindingPlan) -> int:
 
 
 @public
-class Launch(Command, Stationary, ShownAsText):
+class Launch(Command, Stationary):
     """A bound launch. Call it to enqueue the kernel; it neither waits nor allocates.
 
     Attributes: `plan`, and `counted`, how many launches a call counts for: none where a graph replays it.
@@ -217,6 +228,12 @@ class Launch(Command, Stationary, ShownAsText):
             f"{written_name(name)}: {buffer.type}{list(buffer.shape)}{' (freed)' if buffer.allocation.freed else ''}" for name, buffer in self._bound().items()
         ]
         return f"<Launch of {shown(plan.binding.interface.name)}{label} on {plan.device.name}: {grid} workgroups of {group}{''.join(f', {s}' for s in said)}>"
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.cards import plan_html
+
+        return plan_html("Launch", self.plan, self._bound())
 
     @property
     def _device(self) -> Device:
@@ -259,6 +276,9 @@ class Launch(Command, Stationary, ShownAsText):
 
     def _bound(self) -> dict[str, Buffer]:
         return dict(self.plan.binding.buffers)
+
+    def _view(self) -> CommandView:
+        return self.plan.view(self._bound())
 
     def _accept(self, buffers: Mapping[str, Buffer], params: Mapping[str, bytes]) -> None:
         """Takes arguments that fit: all of them, or none where it raises."""

@@ -107,6 +107,12 @@ class Pipeline(Portable):
     def __hash__(self) -> int:
         return hash((self.device.name, self.artifact.code_digest, self.artifact.interface_digest))
 
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.cards import pipeline_html
+
+        return pipeline_html(self)
+
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r} on {self.device.name}>"
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
-from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import ValueRecord
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Stage:
 
 @public
 @dataclass(frozen=True, slots=True)
-class Stages(ValueRecord, ShownAsText):
+class Stages(ValueRecord):
     """The stages of one compilation in the order in which they began, a stage before those that it is made of.
 
     They come one after the other, though perhaps not at once: a Program that is compiled for several targets is checked once.
@@ -73,6 +73,16 @@ class Stages(ValueRecord, ShownAsText):
     def total_ns(self) -> int:
         """The time in all stages together."""
         return sum(stage.elapsed_ns for stage in self.rows if not stage.depth)
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.ir.text.cards import bars, card
+
+        return card("Stages", f"{shown_ns(self.total_ns)} in all", (), bars(self.bars()))
+
+    def bars(self) -> list[tuple[str, float, str]]:
+        """A row for each stage: its name behind a dot for each stage that it is part of, nanoseconds, and these in words."""
+        return [("\u00b7 " * stage.depth + stage.name, stage.elapsed_ns, shown_ns(stage.elapsed_ns)) for stage in self.rows]
 
     def __repr__(self) -> str:
         said = [f"{stage.name} {shown_ns(stage.elapsed_ns)}" for stage in self.rows if not stage.depth]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLEAR", "COLLECTIVE", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "Command", "CommandKind", "CommandRunner",
-    "freed_names", "require_memory",
+    "CommandView", "Use", "command_view", "freed_names", "require_memory",
 ]  # fmt: skip
 
 
@@ -23,7 +23,7 @@ __all__ = [
 class CommandKind:
     """A kind of command, and its effects: `counter`, to which each adds one, and `counter_bytes`, to which it adds its bytes; whether it may be `captured`,
     which is part of a graph then; whether it is `ordered` with what foreign streams do with its buffers; whether commands of this kind have `scratch` memory
-    in common, so that only the order of the device's own stream keeps them apart."""
+    in common, so that only the order of the device's own stream keeps them apart; the names of its buffers that it `only_reads`."""
 
     name: str
     counter: str = ""
@@ -31,6 +31,7 @@ class CommandKind:
     captured: bool = True
     ordered: bool = False
     scratch: bool = False
+    only_reads: frozenset[str] = frozenset()
 
     def counts(self, size_bytes: int) -> dict[str, int]:
         """What a command of so many bytes adds to the counters. One of none does nothing, and is not counted."""
@@ -40,15 +41,37 @@ class CommandKind:
 # How many invocations a launch has, and what else it counts, its plan says (`LaunchPlan.amounts`); and a replay what its graph has.
 LAUNCH: Final = CommandKind("launch", "launches")
 REPLAY: Final = CommandKind("replay", "graph_replays")
-COPY: Final = CommandKind("copy", "copies", "bytes_copied", ordered=True)
+COPY: Final = CommandKind("copy", "copies", "bytes_copied", ordered=True, only_reads=frozenset({"source"}))
 FILL: Final = CommandKind("fill", "fills", "bytes_filled", ordered=True)
-PRODUCT: Final = CommandKind("product", scratch=True)
+PRODUCT: Final = CommandKind("product", scratch=True, only_reads=frozenset({"a", "b"}))
 COLLECTIVE: Final = CommandKind("collective", scratch=True)  # which the communicator is, whose ranks go by its order
 UPLOAD: Final = CommandKind("upload", "uploads", "bytes_uploaded", captured=False)
 DOWNLOAD: Final = CommandKind("download", "downloads", "bytes_downloaded", captured=False)
 CLEAR: Final = CommandKind("clear", captured=False)  # of memory that a dispatch stages
 WAIT: Final = CommandKind("wait", "syncs", captured=False)
 DRIVER: Final = CommandKind("driver", captured=False)  # calls about handles rather than memory
+
+
+class Use(NamedTuple):
+    """A buffer as a command uses it."""
+
+    name: str
+    buffer: Buffer
+    reads: bool
+    writes: bool
+
+
+class CommandView(NamedTuple):
+    """A command as people see it: the name of its kind, its title, what it uses."""
+
+    kind: str
+    title: str
+    uses: tuple[Use, ...]
+
+
+def command_view(kind: CommandKind, title: str, buffers: Iterable[tuple[str, Buffer]]) -> CommandView:
+    """That of a command other than a launch. What is not only read may be read and written, but for fills."""
+    return CommandView(kind.name, title, tuple([Use(name, buffer, kind is not FILL, name not in kind.only_reads) for name, buffer in buffers]))
 
 
 class Command(ABC):
@@ -84,6 +107,10 @@ class Command(ABC):
     @abstractmethod
     def _bound(self) -> dict[str, Buffer]:
         """The buffers that it uses now, by name."""
+
+    def _view(self) -> CommandView:
+        """What pictures show of it, as it is now."""
+        return command_view(self._kind, self._title, self._bound().items())
 
     def _copy(self) -> Command:
         """The same command with arguments of its own, for a graph. Itself where they cannot change."""

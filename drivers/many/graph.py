@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.many.commands import LAUNCH, Command, require_memory
+from vyre_py.drivers.many.commands import LAUNCH, Command, CommandView, require_memory
 from vyre_py.drivers.many.sequence import CopyStep, FillStep
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type, u32
@@ -94,6 +95,16 @@ class Graph(Closing, Stationary):
 
     def __repr__(self) -> str:
         return f"<Graph of {self.nodes} nodes on {self.device.name}>"
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.graph_picture import graph_html
+
+        return graph_html(self)
+
+    def _views(self) -> list[CommandView]:
+        """What was captured, in order, with the arguments that the next replay has."""
+        raise NotImplementedError
 
     def __call__(self) -> None:
         """Replays the graph. Raises BindingError when a buffer was freed, LaunchError, DeviceLost."""
@@ -197,6 +208,9 @@ class RecordedGraph(Graph):
         telemetry.graph_replays += 1
         telemetry.graph_launches += self._launches
 
+    def _views(self) -> list[CommandView]:
+        return [copy._view() for _, copy in self.recorded]
+
     def update(self, *launches: Launch) -> int:
         """See `Graph.update`."""
         wanted = {id(launch.inner) for launch in checked_launches(launches)}
@@ -272,6 +286,9 @@ class HostLoop(Graph):
             self._body()
             turns += 1
         self._turns = turns
+
+    def _views(self) -> list[CommandView]:
+        return self._body._views()
 
     def update(self, *launches: Launch) -> int:
         """See `Graph.update`."""

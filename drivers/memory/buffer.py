@@ -179,6 +179,12 @@ class Buffer(Closing, Stationary):
     def __repr__(self) -> str:
         return f"<Buffer {self.type}{list(self.shape)} on {self.device.name}>"
 
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.cards import buffer_html
+
+        return buffer_html(self)
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.observe.metrics import METRICS, RATIOS
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
-from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import ValueRecord
 
 __all__ = ["Snapshot", "prometheus_name", "prometheus_text"]
@@ -30,7 +30,7 @@ _UNITS: Final[Mapping[str, tuple[str, str]]] = {"count": ("", ""), "bytes": ("by
 
 @public
 @dataclass(frozen=True, slots=True)
-class Snapshot(Mapping[str, float], ValueRecord, ShownAsText):
+class Snapshot(Mapping[str, float], ValueRecord):
     """The figures of `METRICS` at one moment, as attributes and as a mapping: whole numbers, and ratios from 0 to 1.
 
     `later - earlier` gives what was counted between the two; gauges are then the later ones, and ratios those of the time between.
@@ -83,6 +83,12 @@ class Snapshot(Mapping[str, float], ValueRecord, ShownAsText):
             return "nothing was counted"
         names, widest = max(len(name) for name, _, _ in rows), max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:<{names}}  {value:>{widest}} {'' if unit == 'count' else unit}".rstrip() for name, value, unit in rows)
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.cards import snapshot_html
+
+        return snapshot_html(self)
 
     def to_json(self) -> str:
         """One object in JSON: `device`, and a number for every figure of the table."""

@@ -23,6 +23,7 @@ from vyre_py.ir.check.structure import check_blocks
 from vyre_py.ir.check.tile_laws import check_tiles
 from vyre_py.ir.check.types import check_types
 from vyre_py.ir.check.uniformity import Uniformity
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import Diagnostic, ValidationError
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
@@ -42,6 +43,12 @@ class Checked(Portable):
     uniformity: Uniformity
     capabilities: frozenset[str]
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)  # they follow from the Program, but for their places
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.ir.text.cards import checked_html
+
+        return checked_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A proof is made again where it is used: one from another process is not trusted.

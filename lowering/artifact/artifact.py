@@ -8,7 +8,6 @@ from typing import Any
 
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
-from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.artifact.parts import Interface, Part
 from vyre_py.lowering.errors import ArtifactError
@@ -18,7 +17,7 @@ __all__ = ["Artifact"]
 
 @public
 @dataclass(frozen=True, slots=True, eq=False)
-class Artifact(Portable, ShownAsText):
+class Artifact(Portable):
     """A compiled Program: what a caller binds, and one part per target it was compiled for. The digests are the Program's; that of the interface is
     empty where it is not known. Artifacts are equal whose files are the same, byte for byte."""
 
@@ -96,6 +95,12 @@ class Artifact(Portable, ShownAsText):
         return describe(self)
 
     __str__ = describe
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.lowering.artifact.cards import artifact_html
+
+        return artifact_html(self)
 
     def __repr__(self) -> str:
         return f"<Artifact {self.interface.name!r} for {', '.join(self.targets) or 'no target'}>"

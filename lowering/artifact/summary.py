@@ -14,7 +14,7 @@ from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Need, Part, S
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
 
-__all__ = ["describe"]
+__all__ = ["describe", "need_text"]
 
 _KIB: Final = 1 << 10
 
@@ -79,13 +79,14 @@ def _image(image: Image, step: Step) -> Iterator[str]:
         yield f"    {_plain(symbol)} takes {_figures(figures) or 'nothing that is known'}"
 
 
-def _need(need: Need) -> str:
+def need_text(need: Need) -> str:
+    """What must hold of the arguments, in words."""
     if isinstance(need, Aligned):
         return f"{written_name(need.buffer)} on a multiple of {need.size_bytes} bytes"
     return f"{print_dim(need.expr)} a multiple of {need.by}"
 
 
 def _entry(entry: Entry) -> str:
-    said = f"  entry {_plain(entry.symbol)}: {' and '.join(map(_need, entry.needs)) or 'any arguments'}"
+    said = f"  entry {_plain(entry.symbol)}: {' and '.join(map(need_text, entry.needs)) or 'any arguments'}"
     said += f"; {entry.elements} elements an invocation" if entry.elements != 1 else ""
     return said + (f"; {_figures(entry.details)}" if entry.details else "")

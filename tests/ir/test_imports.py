@@ -60,7 +60,7 @@ def launched() -> None:
     x = device.upload(XS)
     launch = device.compile_native(program()).bind({"x": x, "y": device.upload(XS)})
     device.sequence(launch, vp.fill_step(x, 1.0))()
-    device.capture(launch)()
+    device.capture(launch)._repr_html_()
     assert launch.c_address and x.__dlpack__()
 
 

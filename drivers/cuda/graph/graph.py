@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from vyre_py.drivers.cuda.graph.executables import Handles
 from vyre_py.drivers.cuda.graph.graph_memory import LeftMemory
-from vyre_py.drivers.cuda.graph.recorder import CudaRecorder, KernelNode, node_count
+from vyre_py.drivers.cuda.graph.recorder import CudaRecorder, KernelNode, node_count, part_view
 from vyre_py.drivers.cuda.launch.launch import BoundKernel, CudaLaunch, stream_handle
 from vyre_py.drivers.cuda.memory.relief import NO_MEMORY, NUMBER
 from vyre_py.drivers.cuda.native.call_list import Call
 from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand, perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError, OutOfMemory
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.many.commands import REPLAY, freed_names
+from vyre_py.drivers.many.commands import REPLAY, CommandView, freed_names
 from vyre_py.drivers.many.graph import Graph, checked_launches, checked_times
 from vyre_py.drivers.memory.buffer import Buffer
 
@@ -34,8 +34,8 @@ class Replay(CommandList):
 
     `ready` is a live word of the list: zero while there is no executable graph, or it is being changed, or memory that its replays leave is not there yet, so
     that native code calls the handler. Each change holds the lock. Attributes besides those of a list: `kernels`, `stream` (a handle), `scratch`: whether a
-    command in it has memory in common with others (`CommandKind`), `guards`, what else has to be there (`Guard`), `has_memory`: whether it allocates memory
-    itself, `left`, what of that is not freed in it.
+    command in it has memory in common with others (`CommandKind`), `guards`, what else has to be there (`Guard`), `parts`, all that was captured, in order,
+    `has_memory`: whether it allocates memory itself, `left`, what of that is not freed in it.
     """
 
     names_first_cause: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class Replay(CommandList):
     def __init__(self, device: CudaDevice, graph: Any, recorder: CudaRecorder, loops: bool) -> None:
         context = device.context
         self.device, self.kernels, self._others, self._kept = device, recorder.kernels, recorder.outside(), recorder.kept
-        self.scratch, self.guards = recorder.scratch, recorder.guards
+        self.scratch, self.guards, self.parts = recorder.scratch, recorder.guards, recorder.parts
         self.lock = threading.RLock()
         self.stream = int(context.stream)
         self._owner: Any = None
@@ -348,6 +348,9 @@ class CudaGraph(Graph):
     def raw(self) -> int:
         """The executable graph's handle; another one after updates that the driver can't make in place, and after 64 more graphs."""
         return self._replay.call().arguments[0]
+
+    def _views(self) -> list[CommandView]:
+        return [part_view(part) for part in self._replay.parts]
 
     def update(self, *launches: Launch) -> int:
         """See `Graph.update`. In place and without a wait; a graph of `capture_while` is instantiated again."""

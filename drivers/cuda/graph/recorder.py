@@ -19,7 +19,7 @@ from vyre_py.drivers.cuda.launch.launch import BoundKernel
 from vyre_py.drivers.cuda.native.call_list import LAUNCH_EX, Call
 from vyre_py.drivers.cuda.native.command_list import CommandList, Guard, NativeCommand, perform
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
-from vyre_py.drivers.many.commands import Command, freed_names
+from vyre_py.drivers.many.commands import REPLAY, Command, CommandView, command_view, freed_names
 from vyre_py.drivers.many.graph import Recording, empty_capture
 from vyre_py.drivers.memory.buffer import Allocation, Buffer
 from vyre_py.ir.language.errors import shown
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph.graph import Replay
 
-__all__ = ["CudaRecorder", "KernelNode", "node_count"]
+__all__ = ["CudaRecorder", "KernelNode", "node_count", "part_view"]
 
 
 class _NodeParameters(ctypes.Structure):
@@ -89,6 +89,11 @@ class KernelNode:
         pairs = zip([slot.name for slot in self.kernel.plan.step.layout.buffers], self.held, strict=True)
         return [(name, buffer) for name, buffer in pairs if buffer.allocation not in self._within]
 
+    def view(self) -> CommandView:
+        """What pictures show of it, with the arguments that the graph has."""
+        plan = self.kernel.plan
+        return plan.view(dict(zip([slot.name for slot in plan.step.layout.buffers], self.held, strict=True)))
+
     def require_memory(self) -> None:
         """Raises BindingError when a buffer of the launch was freed, or is memory of the graph that is not there at this node."""
         others = {name: buffer for name, buffer in self.kernel.buffers.items() if buffer.allocation not in self._within}
@@ -119,13 +124,21 @@ def node_count(cuda: Any, graph: Any) -> int:
     return 0 if status else int(count)
 
 
+def part_view(part: KernelNode | NativeCommand | Replay) -> CommandView:
+    """What pictures show of a part of a capture."""
+    if isinstance(part, KernelNode):
+        return part.view()
+    return command_view(part.kind, part.name, part.buffers.items()) if isinstance(part, NativeCommand) else command_view(REPLAY, part.name, part.names())
+
+
 _REPLACE: Final = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 
 class CudaRecorder(Recording):
     """One capture. Attributes: `kernels`, what was launched, in order; `buffers`, what else the graph uses, with names; `kept`, what it keeps alive; `counts`,
-    what a replay adds to counters; `guards`, what else has to be there; `scratch`, whether a command has memory in common with others (`CommandKind`);
-    `memory`, what the graph allocates itself, `left`, what of that the function did not free, and `peak_bytes`, the most that is there at once."""
+    what a replay adds to counters; `guards`, what else has to be there; `parts`, all that was captured, in order; `scratch`, whether a command has memory in
+    common with others (`CommandKind`); `memory`, what the graph allocates itself, `left`, what of that the function did not free, and `peak_bytes`, the most
+    that is there at once."""
 
     def __init__(self, device: CudaDevice, loops: bool = False) -> None:
         """`loops` says that what is captured is repeated."""
@@ -136,6 +149,7 @@ class CudaRecorder(Recording):
         self.kept: list[Any] = []
         self.counts: Counter[str] = Counter()
         self.guards: list[Guard] = []
+        self.parts: list[KernelNode | NativeCommand | Replay] = []
         self.scratch = False
         self.memory: list[GraphMemory] = []
         self.left: list[GraphMemory] = []
@@ -153,6 +167,7 @@ class CudaRecorder(Recording):
             call, _arguments = _captured(kernel)
             perform(self._device, (call,), doing)
             self.kernels.append(KernelNode(kernel, self.last_node(kernel.stream), self.memory))
+            self.parts.append(self.kernels[-1])
         self.counts.update(kernel.rows[0].counts, graph_launches=1)
         del self.counts["parameter_bytes"]  # the graph holds them already
 
@@ -169,6 +184,7 @@ class CudaRecorder(Recording):
         doing = f"the {item.name} cannot be captured on {self.device.name}"
         with self._device.context.relaxed(doing):  # a library may load code at its first call
             perform(self._device, item.calls, doing, item.failure)
+        self.parts.append(item)
         self.buffers += item.buffers.items()
         self.kept.append(item.kept)
         self.guards += [] if item.guard is None or item.guard in self.guards else [item.guard]
@@ -226,6 +242,7 @@ class CudaRecorder(Recording):
             raise LaunchError(doing, cause="it allocates memory, which the driver does not allow of a part of another graph", remedy="replay it by itself")
         self._require_captured(replay.stream, doing)
         self._add_child(replay.stream, replay.plain(doing), doing)
+        self.parts.append(replay)
         self.buffers += replay.names()
         self.kept.append(replay)
         self.guards += [guard for guard in replay.guards if guard not in self.guards]

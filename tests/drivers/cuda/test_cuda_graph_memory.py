@@ -90,6 +90,9 @@ def test_what_is_freed_in_the_function_is_there_from_node_to_node(device: CudaDe
 
     graph = device.capture(work)
     assert values(y) == [1] * 4 and device.memory.held_bytes == before
+    views = graph._views()
+    assert [view[:2] for view in views] == [("launch", "axpy"), ("launch", "axpy"), ("copy", "copy")]
+    assert views[1].uses[0].buffer is held[2] and "(freed)" in graph._repr_html_() and not fake.graph_memory
     for _ in range(2):
         y.fill(0.0)
         graph()

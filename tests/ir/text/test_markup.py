@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
-from device_kinds import open_device
 
 import vyre_py as vp
-from vyre_py.drivers.dispatch import Timed
 from vyre_py.ir.check import check
-from vyre_py.ir.language.errors import shown
 from vyre_py.ir.text.markup import MAX_LINES, text_html
 from vyre_py.lowering.errors import Unsupported
-from vyre_py.lowering.stages import Stage, Stages
 
 HOSTILE = [
     "<script>alert(1)</script>", "</pre><img src=x onerror=alert(1)>", "\"><b>", "&lt;b&gt;", "a' onmouseover='x", "]]>", "<!--", "\u202e", "// <i>",
@@ -102,37 +97,6 @@ def test_the_marks_below_a_place_stand_out() -> None:
     with pytest.raises(vp.VyreError) as caught:
         check(vp.Program.from_text("program p() {\n  break\n}"))
     assert re.search(r'<span style="[^"]*"> +\| +\^~~~~</span>', caught.value._repr_html_())
-
-
-# ---------------------------------------------------------------- what devices give
-
-
-def test_launches_and_timings_say_what_they_are() -> None:
-    device = open_device("cpu")
-    hostile = "<b>axpy\x1b[2J\0"
-    with vp.ProgramBuilder(hostile) as b:
-        n = b.dim("n")
-        x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n)
-        y[b.global_id(0)] = x[b.global_id(0)]
-    pipeline = device.compile_native(b.program)
-    xd, yd = device.upload(np.ones(300, np.float32)), device.allocate(300, vp.f32)
-    launch = pipeline.bind({"x": xd, "y": yd}, config=vp.DispatchConfig(label="first"))
-    name = shown(hostile)
-    assert repr(launch) == f"<Launch of {name} ('first') on cpu:0: 2 x 1 x 1 workgroups of 256 x 1 x 1, n = 300, x: f32[300], y: f32[300]>"
-    assert "<b>" not in launch._repr_html_() and plain(launch._repr_html_()) == repr(launch)
-    xd.free()
-    launch.set(y=device.allocate(300, vp.f32))
-    assert repr(launch).endswith("x: f32[300] (freed), y: f32[300]>")
-    timed = Timed({"y": np.ones(3)}, 1_234_567, 200, 2 * 10**9, 15)
-    assert repr(timed) == "<Timed: 1.23 ms in all, 200 ns until enqueued, 2 s from there, 15 ns on the device; results y>"
-    assert plain(timed._repr_html_()) == repr(timed)
-    pending = pipeline.submit({"x": np.ones(3, np.float32)})
-    pending.result()
-    assert repr(pending) == f"<Pending result of {name}, done>"
-    stages = Stages((Stage("check", 0, 0, 1500), Stage("lower", 0, 2000, 5000), Stage("llvm", 1, 2500, 4000)))
-    assert repr(stages) == "<Stages: check 1.5 us, lower 3 us, total 4.5 us>" and plain(stages._repr_html_()) == str(stages)
-    artifact = pipeline.artifact
-    assert "<b>" not in artifact._repr_html_() and plain(artifact._repr_html_()) == str(artifact)
 
 
 def test_a_long_text_is_cut() -> None:

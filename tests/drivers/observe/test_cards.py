@@ -1,0 +1,181 @@
+"""What notebooks show of objects: it says what they are, nothing in a name becomes markup, and looking does no work."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from device_kinds import open_device
+
+import vyre_py as vp
+from vyre_py.drivers.device import Device
+from vyre_py.drivers.dispatch import Timed
+from vyre_py.ir.check import check
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.text.cards import MAX_ROWS, Markup, table
+from vyre_py.lowering.stages import Stage, Stages
+
+HOSTILE: Final = ["<script>alert(1)</script>", "\"><b onclick='x'>", "&lt;i&gt;", "</td></table><img src=x>", "\x1b[2J\u202e\0<u>", "]]><!--", "plain"]
+# Element -> the attributes that cards give it.
+KNOWN: Final[dict[str, set[str]]] = {
+    "div": set(), "table": set(), "tr": set(), "pre": set(), "details": set(), "summary": set(), "title": set(),
+    "th": {"style"}, "td": {"style"}, "span": {"style"}, "svg": {"viewbox", "width", "height", "role", "font-family", "font-size"},
+    "g": {"stroke", "fill"}, "path": {"d", "fill"}, "text": {"x", "y", "fill-opacity"},
+    "rect": {"x", "y", "width", "height", "rx", "fill", "fill-opacity", "stroke"},
+}  # fmt: skip
+VALUE: Final = re.compile(r"[A-Za-z0-9 .,:;#%-]*")
+
+
+class Card(HTMLParser):
+    """Reads a card: only elements and attributes that cards have, each closed. `text` is what a person reads, `cells` the rows of all tables."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.rows: list[list[str]] = []
+        self.count: dict[str, int] = {}
+        self.feed(markup)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert {name for name, _ in attrs} <= KNOWN[tag] and all(VALUE.fullmatch(value or "") for _, value in attrs), (tag, attrs)
+        # A ground or a text of a colour of its own would not read in one of the themes; bars are no text.
+        assert not any("background" in (value or "") and "inline-block" not in (value or "") for _, value in attrs)
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.rows and {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+    def handle_decl(self, decl: str) -> None:
+        raise AssertionError(f"a declaration: {decl}")
+
+
+def axpy(name: str) -> vp.Program:
+    with vp.ProgramBuilder(name, doc=name) as b:
+        n, a = b.dim(name + "n"), b.param(name + "a", vp.f32)
+        x, y = b.read(name + "x", vp.f32, n), b.read_write(name + "y", vp.f32, n)
+        y[b.global_id(0)] = a * x[b.global_id(0)]
+    return b.program
+
+
+def made(device: Device, name: str) -> dict[str, Any]:
+    """An object of each class that has a card."""
+    program = axpy(name)
+    pipeline = device.compile_native(program)
+    given = {name + "x": np.ones(300, np.float32), name + "y": np.zeros(300, np.float32), name + "a": 2.5}
+    x, y, z = (device.upload(np.full(300, value, np.float32)) for value in (1, 2, 3))
+    launch = pipeline.bind({**given, name + "x": x, name + "y": y}, config=vp.DispatchConfig(label=name))
+    other = pipeline.bind({**given, name + "x": y, name + "y": z})
+
+    def work() -> None:
+        z.fill(1.0)
+        launch()
+        other()
+        x.copy_from(z)
+
+    return {
+        "Checked": check(program), "Artifact": pipeline.artifact, "Pipeline": pipeline, "Stages": pipeline.stages, "Launch": launch, "Launch plan": launch.plan,
+        "Buffer": x, "Graph": device.capture(work), "Timed": pipeline.dispatch_timed(given), "Snapshot": device.telemetry.snapshot(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_in_a_card_becomes_markup(name: str) -> None:
+    for kind, thing in made(open_device("cpu"), name).items():
+        card = Card(thing._repr_html_())
+        assert card.text.startswith(kind), kind
+
+
+def test_looking_does_no_work(device: Device) -> None:
+    things = made(device, "axpy")
+    before = device.telemetry.snapshot().figures
+    for thing in things.values():
+        Card(thing._repr_html_())
+    assert device.telemetry.snapshot().figures == before
+
+
+def test_a_program_says_what_was_proven() -> None:
+    card = Card(check(vp.Program.from_text("program p(n) { buffer y: u32[n] write\nlet a = n * 2\nlet i = global_id.x\ny[i] = i + a }"))._repr_html_())
+    assert ["the same for the grid", "", "1"] in card.rows and "program p(n)" in card.text and ["warnings", "none"] in card.rows
+    warned = Card(check(vp.Program.from_text("program p(n) { buffer y: u32[n] write\nif n < 0 { y[global_id.x] = 1 } }"))._repr_html_())
+    assert ["warnings", "1"] in warned.rows and "V" in warned.text
+
+
+def test_an_artifact_has_a_row_for_each_target() -> None:
+    card = Card(vp.compile_native(axpy("axpy"), targets=["cpu", "compute_90", "wgsl"])._repr_html_())
+    assert [row[:2] for row in card.rows if row[0] in ("cpu", "compute_90", "wgsl")] == [["cpu", "strict"], ["compute_90", "strict"], ["wgsl", "native"]]
+    assert "entry" in card.text  # what `describe` says, folded
+
+
+def test_launches_and_timings_say_what_they_are() -> None:
+    device = open_device("cpu")
+    hostile = "<b>axpy\x1b[2J\0"
+    with vp.ProgramBuilder(hostile) as b:
+        n = b.dim("n")
+        x, y = b.read("x", vp.f32, n), b.write("y", vp.f32, n)
+        y[b.global_id(0)] = x[b.global_id(0)]
+    pipeline = device.compile_native(b.program)
+    xd, yd = device.upload(np.ones(300, np.float32)), device.allocate(300, vp.f32)
+    launch = pipeline.bind({"x": xd, "y": yd}, config=vp.DispatchConfig(label="first"))
+    name = shown(hostile)
+    assert repr(launch) == f"<Launch of {name} ('first') on cpu:0: 2 x 1 x 1 workgroups of 256 x 1 x 1, n = 300, x: f32[300], y: f32[300]>"
+    rows = Card(launch._repr_html_()).rows
+    assert ["grid", "2 x 1 x 1 workgroups of 256 x 1 x 1"] in rows and ["size", "n", "300"] in rows and ["buffer read", "x", "f32[300], 1.172 KiB"] in rows
+    xd.free()
+    launch.set(y=device.allocate(300, vp.f32))
+    assert repr(launch).endswith("x: f32[300] (freed), y: f32[300]>")
+    assert ["buffer read", "x", "f32[300], 1.172 KiB (freed)"] in Card(launch._repr_html_()).rows
+    assert ["state", "freed"] in Card(xd._repr_html_()).rows
+    timed = Timed({"y": np.ones(3)}, 1_234_567, 200, 2 * 10**9, 15)
+    assert repr(timed) == "<Timed: 1.23 ms in all, 200 ns until enqueued, 2 s from there, 15 ns on the device; results y>"
+    rows = Card(timed._repr_html_()).rows
+    assert ["of it on the device", "", "15 ns"] in rows and ["y", "float64[3]", "1.0 1.0 1.0"] in rows
+    pending = pipeline.submit({"x": np.ones(3, np.float32)})
+    pending.result()
+    assert repr(pending) == f"<Pending result of {name}, done>"
+    stages = Stages((Stage("check", 0, 0, 1500), Stage("lower", 0, 2000, 5000), Stage("llvm", 1, 2500, 4000)))
+    assert repr(stages) == "<Stages: check 1.5 us, lower 3 us, total 4.5 us>"
+    assert Card(stages._repr_html_()).rows == [["check", "", "1.5 us"], ["lower", "", "3 us"], ["\u00b7 llvm", "", "1.5 us"]]
+
+
+def test_a_launch_shows_the_params_that_it_has_now() -> None:
+    launch = made(open_device("cpu"), "p")["Launch"]
+    assert ["param", "pa", "f32 2.5"] in Card(launch._repr_html_()).rows
+    launch.set(pa=-1.0)
+    assert ["param", "pa", "f32 -1.0"] in Card(launch._repr_html_()).rows
+
+
+def test_a_graph_is_drawn_with_what_waits_for_what(device: Device) -> None:
+    card = Card(made(device, "p")["Graph"]._repr_html_())
+    assert card.count["rect"] == 4
+    for said in ("fill", "\u2192 buffer=A", "launch p", "px=B \u2192 py=C", "px=C \u2192 py=A", "copy", "source=A \u2192 target=B"):
+        assert said in card.text, said
+    # Neighbours: the launches, the second and the copy. Further apart: the fill and the second launch, the first, which reads B, and the copy.
+    assert card.count["path"] == 2 * 4
+
+
+def test_a_long_table_is_cut() -> None:
+    card = Card(table([[number, "<a>"] for number in range(MAX_ROWS + 5)]))
+    assert len(card.rows) == MAX_ROWS and card.text.endswith("5 more") and table([]) == "" and isinstance(table([]), Markup)
