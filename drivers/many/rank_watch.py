@@ -45,9 +45,11 @@ def watch_ranks(device: Device, communicator: Any, *, timeout: float) -> RankWat
     """Watches over what a device does with the other ranks of a communicator: `with vp.watch_ranks(device, communicator, timeout=60.0):` around the work.
 
     A rank is taken for lost once NCCL says so, or once nothing that was enqueued on the device's own stream has come to its end for `timeout` seconds. What was
-    enqueued together, a graph that is replayed a thousand times say, has to end in less. Then the communicator is revoked. With an older
-    NCCL, which cannot do that, or where it was not enough, it is aborted, by the method `abort` of who made it where there is one. So kernels that wait for the
-    rank end.
+    enqueued together, a graph that is replayed a thousand times say, has to end in less. A second later the communicator is revoked. With an older
+    NCCL, which cannot do that, or where it was not enough, it is aborted, by the method `abort` of who made it where there is one. So kernels that wait
+    for the rank end, here and on the other ranks. Where another rank's watch is more than that second behind, a step that waits there ends without an error
+    and with values of no worth; its next step over the communicator raises. So before results are saved, have another step over the communicator come to
+    its end.
 
     From then on until the watch is closed whoever waits for the device, or reads from it, gets DispatchTimeout, or LaunchError where NCCL said it; and so
     do steps and graphs that use the communicator, for good. What they had not written before is of no value. The device is as good as before.

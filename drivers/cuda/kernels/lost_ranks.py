@@ -28,6 +28,9 @@ _INTERVAL: Final = 0.05
 _LATE: Final = 3
 # How long kernels may take to end once the communicator was revoked, before it is aborted.
 _GRACE: Final = 1.0
+# How long after its own users were told a rank ends the communicator. What waits on the other ranks ends with it, as if all were well and with values of no
+# worth, so their watches have to find out first.
+_AGREED: Final = 1.0
 
 
 class Lookout:
@@ -72,6 +75,7 @@ class Lookout:
             if error is not None:
                 self.error = error
                 self._device.reports.doubt(self, error)  # before anybody stops waiting
+                self._stop.wait(_AGREED)
                 self._end_communicator()
                 return
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
 
+from children import child_environment
 from device_kinds import need_nvjitlink, open_device
-from tree import PATH, ROOT
+from tree import ROOT
 
 
 def ran(code: str, **environment: str) -> list[str]:
     """What code in a process of its own prints."""
-    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(PATH), **environment}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300, cwd=ROOT, env=settings, check=False
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300, cwd=ROOT, env=child_environment(**environment), check=False
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()

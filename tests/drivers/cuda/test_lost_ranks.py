@@ -33,6 +33,7 @@ def nccl(monkeypatch):
     monkeypatch.setattr(collective, "load", lambda: made)
     monkeypatch.setattr(lost_ranks, "_INTERVAL", 0.005)
     monkeypatch.setattr(lost_ranks, "_GRACE", 0.2)
+    monkeypatch.setattr(lost_ranks, "_AGREED", 0.05)
     return made
 
 
@@ -117,6 +118,18 @@ def test_a_rank_that_is_late(device, driver, nccl, revokes):
     again = vp.all_reduce_step(nccl.handle, x, y)  # another communicator at the same address
     again()
     assert y.read().tolist() == [3] * 4
+
+
+def test_other_ranks_have_time_to_find_out(device, driver, nccl, monkeypatch):
+    """What waits on other ranks ends as soon as one rank ends the communicator, so each tells its own users well before."""
+    monkeypatch.setattr(lost_ranks, "_AGREED", 0.4)
+    told, ended = list[float](), list[float]()
+    doubt = device.reports.doubt
+    monkeypatch.setattr(device.reports, "doubt", lambda *words: (told.append(time.monotonic()), doubt(*words)))
+    nccl.on_end = lambda how: (ended.append(time.monotonic()), driver.stuck.clear())
+    with vp.watch_ranks(device, nccl.handle, timeout=TIMEOUT):
+        driver.stuck.set()
+        assert poll(lambda: bool(ended), 10) and ended[0] - told[0] >= 0.4
 
 
 def test_what_revoking_does_not_end_is_aborted_by_its_owner(device, driver, nccl):
