@@ -42,6 +42,7 @@ HOMES: Final = {
     "pydantic": ("vyre_py/settings.py",),
     "sympy": ("vyre_py/interop/torch/",),  # PyTorch's indices are its expressions
     "torch": ("vyre_py/interop/torch/",),
+    "tqdm": ("drivers/observe/notebook_bar.py",),
     "tvm_ffi": ("vyre_py/interop/tvm_ffi.py",),
     "wgpu": ("drivers/wgpu/",),
 }

@@ -138,7 +138,7 @@ def test_an_editable_installation_sees_new_modules(editable: Installation) -> No
 
 def sources() -> set[str]:
     """Every module and every data file of the package, by its name in the wheel."""
-    held = (".py", ".pyi", ".md", ".js", ".html")
+    held = (".py", ".pyi", ".md", ".js", ".html", ".css")
     found = {f"vyre_py/{p.relative_to(ROOT / 'vyre_py').as_posix()}" for p in (ROOT / "vyre_py").rglob("*") if p.suffix in held}
     for floor in FLOORS:
         for pattern in ("*.py", "*.md", "*.schema.json"):

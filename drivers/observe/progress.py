@@ -3,7 +3,7 @@
     with Progress("compiling") as progress:
         progress(done, total, name)
 
-A bar is written to terminals only, and removed when the block ends, so that logs and pipes never hold one.
+A bar is written to terminals only, and removed when the block ends, so that logs and pipes never hold one. In a notebook it is tqdm's, where that is there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import IO, Final, Self
 
+from vyre_py.drivers.observe.notebook_bar import NotebookBar
 from vyre_py.ir.language.errors import printable, shown
 from vyre_py.lowering.errors import Missing, Unsupported
 
@@ -32,9 +33,9 @@ _COLUMNS: Final = 80  # where the terminal does not say
 class Progress:
     """How far some work is: called with how much is done, of how much in all, and the name of what was done last. For one thread.
 
-    `how` None shows a bar on a terminal once the work has taken a second; True at once, and as lines of text every few seconds where standard
-    error is no terminal; False nothing. A callable gets `(done, total, name)` each time, and nothing is written; what it raises, the call raises. A
-    total of 0 says that the amount is unknown.
+    `how` None shows a bar on a terminal, and in a notebook where tqdm is installed, once the work has taken a second; True at once, and as lines of text every
+    few seconds where there is neither; False nothing. A callable gets `(done, total, name)` each time, and nothing is written; what it raises, the call raises.
+    A total of 0 says that the amount is unknown.
     Raises Unsupported for any other `how`.
     """
 
@@ -44,7 +45,9 @@ class Progress:
         self._what = what
         self._report = how if callable(how) else None
         self._stream: IO[str] | None = None if callable(how) or how is False else sys.stderr  # which may be None as well
-        self._terminal = self._stream is not None and _is_terminal(self._stream)
+        self._bar = None if callable(how) or how is False else NotebookBar.where_fit(what)
+        self._stream = None if self._bar is not None else self._stream
+        self._terminal = self._bar is not None or (self._stream is not None and _is_terminal(self._stream))
         if how is None and not self._terminal:
             self._stream = None
         self._begin = monotonic()
@@ -54,8 +57,8 @@ class Progress:
 
     @property
     def interval_s(self) -> float | None:
-        """After how many seconds without progress `again` should be called; None without a terminal."""
-        return 5 * _BETWEEN_S if self._stream is not None else None
+        """After how many seconds without progress `again` should be called; None without a terminal or a notebook."""
+        return 5 * _BETWEEN_S if self._stream is not None or self._bar is not None else None
 
     def __call__(self, done: int, total: int, name: str = "") -> None:
         """Shows how far it is."""
@@ -69,7 +72,11 @@ class Progress:
         """Shows what was last said, for work that takes long between two calls. A bar is drawn ten times a second at most."""
         now, (done, total, _) = monotonic(), self._state
         last = done == total and not self._terminal  # a bar is taken away anyhow, a line says how it ended
-        if self._stream is None or (now < self._next and not last):
+        if (self._stream is None and self._bar is None) or (now < self._next and not last):
+            return
+        if self._bar is not None:
+            self._bar.draw(*self._state)
+            self._next = now + _BETWEEN_S
             return
         text = self._text(now)
         if self._terminal:
@@ -113,7 +120,9 @@ class Progress:
         """Takes the bar away."""
         if self._stream is not None and self._width:
             self._put("\r" + " " * self._width + "\r")
-        self._stream, self._report = None, None
+        if self._bar is not None:
+            self._bar.close()
+        self._stream, self._report, self._bar = None, None, None
 
 
 def _ascii(text: str) -> str:

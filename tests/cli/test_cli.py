@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 from axpy import TEXT as AXPY
 from children import child_environment
+from device_kinds import need_nvjitlink
 from tree import ROOT
 
 from vyre_py.__main__ import main
 from vyre_py.cli import doctor
+from vyre_py.cli.beside import MOST_LINES, side_by_side
+from vyre_py.cli.output import CommandError
 from vyre_py.ir.check import check
 from vyre_py.ir.language import describe
 from vyre_py.ir.language.describe import AnyOp
@@ -225,6 +228,54 @@ def test_lower_says_why_not(text: str, arguments: tuple[str, ...], why: str, axp
     axpy.write_text(text, encoding="utf-8")
     status, out, err = said(capsys, "lower", axpy, *arguments)
     assert (status, out) == (1, "") and err.startswith("vyre-py: ") and why in err
+
+
+def sides(out: str) -> list[tuple[str, str, str]]:
+    """The rows of `lower --diff` below its titles: mark, left, right."""
+    _, _, *rows = out.splitlines()
+    return [(row[0], row[2:79].rstrip(), row[82:]) for row in rows]
+
+
+def test_lower_shows_two_options_side_by_side(axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = said(capsys, "lower", axpy, "--emit", "vir", "--diff", "workgroup=64,1,1", "--diff", "debug")
+    assert (status, err) == (0, "") and re.search(r"^  as given +\| --workgroup=64,1,1 --debug$", out, re.MULTILINE)
+    changed = [row for row in sides(out) if row[0] != " "]
+    assert changed == [("|", "program axpy(n) workgroup(256) {", "program axpy(n) workgroup(64) {")]
+    ptx = [said(capsys, "lower", axpy, "--emit", "ptx", *given)[1] for given in ((), ("--opt", "0"))]
+    rows = sides(said(capsys, "lower", axpy, "--emit", "ptx", "--diff", "opt=0")[1])
+    for side, text in ((1, ptx[0]), (2, ptx[1])):
+        whole = [line.expandtabs(4).rstrip() for line in text.splitlines()]
+        assert not [row[side] for row in rows if row[0] == "|" and row[side] not in whole]
+    assert {mark for mark, _, _ in rows} == {" ", "|", "<", ">"}
+
+
+def test_lower_side_by_side_in_a_file(axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = axpy.parent / "both.txt"
+    assert said(capsys, "lower", axpy, "--emit", "wgsl", "--diff", "opt=3", "-o", out) == (0, "", "")
+    assert [row[0] for row in sides(out.read_text())] == [" "] and "lines alike" in out.read_text()
+
+
+@pytest.mark.parametrize(("form", "diff", "why"), [("ptx", "nothing=1", "--nothing=1"), ("ptx", "opt=high", "invalid int")])
+def test_lower_side_by_side_says_why_not(form: str, diff: str, why: str, axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["lower", str(axpy), "--emit", form, "--diff", diff, "-o", str(axpy.parent / "out")])
+    assert stopped.value.code == 2 and why in capsys.readouterr().err
+
+
+def test_machine_code_is_not_compared(axpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need_nvjitlink()
+    status, out, err = said(capsys, "lower", axpy, "--emit", "cubin", "--diff", "opt=0", "-o", axpy.parent / "out")
+    assert (status, out) == (1, "") and "sass" in err
+
+
+def test_texts_side_by_side_are_wrapped_and_bounded() -> None:
+    rows = list(side_by_side("a\n" * 20 + "x" * 50 + "\nlast", "a\n" * 20 + "y\nlast\nmore", ("one", "two"), 45))
+    assert rows[2:] == [
+        (" ", " ... 17 lines alike ..."), *[(" ", f" {'a':<20} | a")] * 3, ("|", f" {'x' * 20} | y"), ("|", f" {'x' * 20} |"), ("|", f" {'x' * 10:<20} |"),
+        (" ", f" {'last':<20} | last"), (">", f" {'':<20} | more"),
+    ]  # fmt: skip
+    with pytest.raises(CommandError, match="too long"):
+        list(side_by_side("a\n" * (MOST_LINES + 1), "", ("", ""), 80))
 
 
 # ---------------------------------------------------------------- the process

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from vyre_py.cli.beside import side_by_side
 from vyre_py.cli.output import CommandError, complain, finding_data, name_text, say, say_bytes, say_json
-from vyre_py.cli.parser import compile_options
+from vyre_py.cli.parser import compile_options, other_options
 from vyre_py.cli.sources import label_of, read_code, read_program, write_bytes
 from vyre_py.ir.language.errors import Diagnostic, ProgramError
 from vyre_py.ir.language.program import Program
@@ -113,7 +115,32 @@ def _text(form: str | None) -> Callable[[Program, str, CompileOptions], str]:
 
 
 # Forms that are made of more than the text which a target emits.
-_MADE: Final[Mapping[str, Callable[[Program, str, CompileOptions], str | bytes]]] = {"cubin": _cubin, "sass": _sass}
+_MAKERS: Final[Mapping[str, Callable[[Program, str, CompileOptions], str | bytes]]] = {"cubin": _cubin, "sass": _sass}
+
+
+def _made(program: Program, arguments: argparse.Namespace) -> str | bytes:
+    form = arguments.emit
+    return _MAKERS.get(form, _text(form))(program, arguments.target or _TARGETS[form], compile_options(arguments))
+
+
+_MARKS: Final = {" ": "", "|": "yellow", "<": "red", ">": "green"}
+
+
+def _lower_both(program: Program, arguments: argparse.Namespace) -> int:
+    """Two forms side by side, in the columns of the terminal; in a file, and where there is no terminal, in 160."""
+    other = other_options(arguments.diff, arguments)
+    left, right = _made(program, arguments), _made(program, other)
+    if isinstance(left, bytes) or isinstance(right, bytes):
+        raise CommandError("a cubin is no text to be compared: --emit sass is")
+    titles = ("as given", " ".join(f"--{word}" for word in arguments.diff))
+    wide = arguments.out is not None or sys.stdout is None or not sys.stdout.isatty()
+    rows = side_by_side(left, right, titles, 160 if wide else shutil.get_terminal_size().columns)
+    if arguments.out is not None:
+        write_bytes(arguments.out, "".join(f"{mark}{line}\n" for mark, line in rows).encode())
+    else:
+        for mark, line in rows:
+            say(line, lead=mark, colour=_MARKS[mark])
+    return 0
 
 
 def lower(arguments: argparse.Namespace) -> int:
@@ -124,7 +151,9 @@ def lower(arguments: argparse.Namespace) -> int:
     if form == "cubin" and arguments.out is None and sys.stdout is not None and sys.stdout.isatty():
         arguments.refuse("a cubin is not text: name a file for it with -o, or redirect it")
     program = read_program(arguments.file)
-    made = _MADE.get(form, _text(form))(program, arguments.target or _TARGETS[form], compile_options(arguments))
+    if arguments.diff is not None:
+        return _lower_both(program, arguments)
+    made = _made(program, arguments)
     text = made if isinstance(made, bytes) or made.endswith("\n") else made + "\n"
     if arguments.out is not None:
         write_bytes(arguments.out, text if isinstance(text, bytes) else text.encode())

@@ -13,7 +13,7 @@ from vyre_py.cli.values import destination, given
 from vyre_py.ir.language.errors import printable
 from vyre_py.lowering.options import CompileOptions
 
-__all__ = ["compile_options", "make_parser", "parse"]
+__all__ = ["compile_options", "make_parser", "other_options", "parse"]
 
 _STATUS: Final = "Exit status: 0 done, 1 the work failed (the message says why), 2 the command line was wrong, 130 interrupted."
 _PROGRAM: Final = "a Program: .vir text, bytes or JSON, told apart by content; - is standard input"
@@ -97,6 +97,17 @@ def compile_options(arguments: argparse.Namespace) -> CompileOptions:
     return CompileOptions(**{name: value for name in names if (value := getattr(arguments, name)) is not None})
 
 
+def other_options(words: Sequence[str], parsed: argparse.Namespace) -> argparse.Namespace:
+    """Arguments of `lower` with these of its options besides, each as NAME=VALUE or NAME. Ends the process for what is no option of code, as `parse` does."""
+    parser = _Parser(prog="vyre-py lower --diff", add_help=False, allow_abbrev=False)
+    parser.add_argument("--target")
+    _options(parser)
+    found, rest = parser.parse_known_args([f"--{word}" for word in words])
+    if rest:
+        parsed.refuse(f"--diff knows options of code and target; it is not told what {printable(' '.join(rest))} is")
+    return argparse.Namespace(**{**vars(parsed), **{name: value for name, value in vars(found).items() if value is not None}})
+
+
 def _machines(commands: _Commands) -> None:
     demo = _command(commands, "demo", "machines:demo", "equalise and sharpen a photograph on the best device")
     demo.add_argument("--device", help=_DEVICE)
@@ -121,6 +132,8 @@ def _programs(commands: _Commands) -> None:
     lower.add_argument("--emit", metavar="FORM", choices=("vir", "llvm", "nvvm", "ptx", "cubin", "sass", "wgsl", "asm"), help=forms)
     lower.add_argument("--target", help=f"{_TARGETS}; --emit alone means one that has the form")
     lower.add_argument("-o", "--out", metavar="OUT", help="where it goes (default: standard output)")
+    diff = "side by side with what another option gives: opt=0, numerics=fast, target=sm_80, debug; may be given several times, for all of them together"
+    lower.add_argument("--diff", action="append", metavar="OPTION=VALUE", help=diff)
     _options(lower)
 
     compile_ = _command(commands, "compile", "compiling:compile_files", "compile Programs ahead of time: one artifact each, for all targets")
@@ -165,6 +178,8 @@ def _cache(commands: _Commands) -> None:
 def _tables(commands: _Commands) -> None:
     explain = _command(commands, "explain", "tables:explain", "what a finding's code means, and what helps")
     explain.add_argument("code", metavar="CODE", help="as findings begin: V201")
+    completion = _command(commands, "completion", "completion.shells:completion", "a script that has a shell complete this command line", json=False)
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help='for bash: eval "$(vyre-py completion bash)"')
     ops = _command(commands, "ops", "tables:ops", "the ops of the language")
     ops.add_argument("name", nargs="?", metavar="NAME", help="one op, by its name or operator")
 

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from children import child_environment
@@ -170,3 +172,85 @@ def test_a_real_terminal_has_its_own_width() -> None:
     os.close(master)
     _, bar, blank, rest = written.split("\r")
     assert len(bar) == 39 and bar.startswith("compiling [####") and blank == " " * 39 and rest == ""
+
+
+# ---------------------------------------------------------------- notebooks
+
+
+class Bars:
+    """In place of tqdm: keeps what its bars are told. Without `widgets` making one fails, as tqdm's does; `broken` ones fail for another reason."""
+
+    def __init__(self, widgets: bool = True, broken: bool = False) -> None:
+        self.said: list[Any] = []
+        self.broken = broken
+        self.notebook = SimpleNamespace(tqdm=self._widget, IProgress=object if widgets else None)
+
+    def _widget(self, **given: Any) -> Any:
+        if self.broken or self.notebook.IProgress is None:
+            raise RuntimeError("no front end")
+        return self._made("widget", **given)
+
+    def tqdm(self, **given: Any) -> Any:
+        return self._made("text", **given)
+
+    def _made(self, kind: str, **given: Any) -> Any:
+        self.said.append((kind, given["desc"], given["leave"]))
+        bar = SimpleNamespace(n=0, total=given["total"], close=lambda: self.said.append("closed"))
+        bar.set_postfix_str = lambda text, refresh: setattr(bar, "name", text)
+        bar.refresh = lambda: self.said.append((bar.n, bar.total, bar.name))
+        return bar
+
+
+@pytest.fixture
+def in_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = SimpleNamespace(config={"IPKernelApp": {}})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+
+
+def with_tqdm(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm", module)
+    monkeypatch.setitem(sys.modules, "tqdm.notebook", module and module.notebook)
+
+
+@pytest.mark.usefixtures("in_notebook")
+@pytest.mark.parametrize(("widgets", "kind"), [(True, "widget"), (False, "text")])
+def test_in_a_notebook_the_bar_is_that_of_tqdm(widgets: bool, kind: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = Bars(widgets)
+    with_tqdm(monkeypatch, bars)
+    with Progress("compiling") as bar:
+        bar(1, 8, "quick")
+        assert not bars.said and bar.interval_s
+        clock.now += 2
+        bar(2, 8, "axpy")
+        bar(3, 8, "at once")
+        clock.now += 1
+        bar(4, 0, "how many?")
+    assert bars.said == [(kind, "compiling", False), (2, 8, "axpy"), (4, None, "how many?"), "closed"]
+
+
+@pytest.mark.usefixtures("in_notebook")
+def test_a_bar_that_fails_does_not_make_work_fail(clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with_tqdm(monkeypatch, Bars(broken=True))
+    with Progress("compiling", True) as bar:
+        bar(1, 8, "a")
+        clock.now += 1
+        bar(2, 8, "b")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("in_notebook")
+def test_a_notebook_without_tqdm_has_lines_of_text_when_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with_tqdm(monkeypatch, None)
+    with Progress("compiling") as quiet, Progress("compiling", True) as told:
+        quiet(1, 8, "a")
+        told(1, 8, "a")
+    assert quiet.interval_s is None and capsys.readouterr().err.startswith("compiling [###")
+
+
+@pytest.mark.usefixtures("in_notebook")
+def test_the_real_tqdm_takes_what_a_bar_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its line of text: there is no front end here to have a widget."""
+    monkeypatch.setattr("tqdm.notebook.IProgress", None)
+    with Progress("compiling", True) as bar:
+        bar(3, 8, "axpy")
+    assert "compiling:  38%" in (said := capsys.readouterr().err) and "3/8" in said and "axpy" in said
