@@ -165,6 +165,21 @@ def test_the_model_counts_work_and_turns_of_workgroups() -> None:
     assert estimate(doubled("right"), cpu, {"n": 1 << 20}) > estimate(doubled("right"), cpu, {"n": 1 << 10})
 
 
+def test_the_model_counts_how_far_ahead_a_loop_copies() -> None:
+    """Until what is copied comes in time, and while there is room for it."""
+    class Gpu:
+        kind, properties = "cuda", None
+
+    sizes = dict.fromkeys("mnk", 8192)
+
+    def clocks(stages: int, tiles: tuple[int, int, int]) -> float:
+        return estimate(vp.ops.matmul(vp.bf16, tiles=tiles, stages=stages), Gpu(), sizes)  # type: ignore[arg-type] # it has what the model asks
+
+    assert clocks(1, (128, 128, 32)) > clocks(2, (128, 128, 32)) > clocks(3, (128, 128, 32)), "a step takes less time than a copy"
+    assert clocks(0, (128, 128, 64)) == clocks(4, (128, 128, 64)), "as many as a loop has by itself"
+    assert clocks(12, (64, 64, 64)) > clocks(3, (64, 64, 64)), "fewer workgroups have room"
+
+
 def test_an_executor_times_launches_of_a_program() -> None:
     x = np.arange(100, dtype=np.float32)
     with vp.Executor("cpu") as executor:

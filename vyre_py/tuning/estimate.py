@@ -22,12 +22,14 @@ from vyre_py.tuning.work import Counts
 __all__ = ["estimate"]
 
 _SLOW: Final = 3.0  # what tiles cost that do not fit into registers
+_FEWEST, _MOST = 2, 4  # strips of factors, unless the loop says how many
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
     """A multiprocessor or a core: operations a clock by themselves and on tensor cores, bytes a clock from its share of memory, from the cache that all
-    units have, and from workgroup memory; bytes of registers and of workgroup memory; clocks that a turn of a loop and a workgroup wait for."""
+    units have, and from workgroup memory; bytes of registers and of workgroup memory; clocks that a turn of a loop and a workgroup take beside their work,
+    and that what is copied takes to come."""
 
     operations: float
     products: float
@@ -38,15 +40,16 @@ class _Unit:
     workgroup_bytes: int
     turn: float
     begin: float
+    latency: float
 
 
 # Kind of device -> its unit. For CUDA the figures are those of sm_90, from NVIDIA's white paper on the H100. The tiles of a CPU lie in its first cache, of
 # which half is for what else there is.
 _FIGURES: Final[Mapping[str, _Unit]] = {
-    "cuda": _Unit(256, 4096, 20, 48, 128, 256 << 10, 227 << 10, 80, 1500),
-    "wgpu": _Unit(128, 128, 16, 32, 64, 128 << 10, 32 << 10, 200, 1000),
-    "cpu": _Unit(32, 32, 4, 64, 64, 32 << 10, 1 << 20, 100, 500),
-    "reference": _Unit(1, 1, 1, 1, 1, 1 << 30, 1 << 30, 100_000, 10_000),
+    "cuda": _Unit(256, 4096, 20, 48, 128, 256 << 10, 227 << 10, 80, 1500, 800),
+    "wgpu": _Unit(128, 128, 16, 32, 64, 128 << 10, 32 << 10, 200, 1000, 0),
+    "cpu": _Unit(32, 32, 4, 64, 64, 32 << 10, 1 << 20, 100, 500, 0),
+    "reference": _Unit(1, 1, 1, 1, 1, 1 << 30, 1 << 30, 100_000, 10_000, 0),
 }
 _UNITS: Final = {kind: _FIGURES[kind] for kind in KINDS}  # a kind without figures is an error here
 _GPU_UNITS: Final = 32  # where a device does not say
@@ -71,9 +74,12 @@ def estimate(program: Program, device: Device, sizes: Mapping[str, int]) -> floa
     )  # fmt: skip
     if counts.largest_tile > unit.registers_bytes // 2:
         work *= _SLOW
-    resident = min(
-        unit.registers_bytes // max(1, 2 * counts.largest_tile), unit.workgroup_bytes // max(1, 3 * counts.staged), 16,
-    )  # fmt: skip
-    waits = unit.begin + unit.turn * counts.turns
+    stages = counts.stages or max(_FEWEST, min(_MOST, unit.workgroup_bytes // max(1, counts.staged)))
+    resident = max(1, min(
+        unit.registers_bytes // max(1, 2 * counts.largest_tile), unit.workgroup_bytes // max(1, stages * counts.staged), 16,
+    ))  # fmt: skip
+    # What is copied for a turn comes while the turns before it are computed, of all workgroups there.
+    late = max(0.0, unit.latency - (stages - 1) * resident * work / max(1.0, counts.turns)) if counts.staged else 0.0
+    waits = unit.begin + (unit.turn + late) * counts.turns
     whole = sum(prod(evaluate_dim(extent, sizes) for extent in buffer.shape) * buffer.type.size_bytes for buffer in program.buffers)
-    return max(-(-groups // units) * work + -(-groups // (units * max(1, resident))) * waits, whole / (unit.memory * units))
+    return max(-(-groups // units) * work + -(-groups // (units * resident)) * waits, whole / (unit.memory * units))

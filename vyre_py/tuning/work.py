@@ -87,12 +87,14 @@ class Counts:
 
     Attributes: `arithmetic` is what the module says, whole where `guessed` is false; of a loop whose bounds are known only when it runs, `guessed` turns count.
     `operations` and `products` are all ops element by element and those of tensor cores, `moved` and `shared` bytes of buffers and of workgroup memory,
-    `turns` those of loops, `staged` and `largest_tile` bytes. `at_most` is as in `Work`.
+    `turns` those of loops, `staged` and `largest_tile` bytes. Of `staged` bytes the factors of a turn are copied `stages` deep in workgroup memory, 0 where
+    nothing says so. `at_most` is as in `Work`.
     """
 
     def __init__(self, program: Program, sizes: Mapping[str, int], values: Mapping[str, object] | None = None) -> None:
         self.operations = self.products = self.moved = self.shared = self.turns = 0.0
         self.largest_tile = self.staged = 0
+        self.stages = max([s.pipeline for s in program.body if isinstance(s, For)], default=0)
         self.arithmetic: defaultdict[Arithmetic, float] = defaultdict(float)
         self.guessed = self.at_most = False
         self._sizes, self._values = sizes, values or {}
