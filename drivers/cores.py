@@ -1,12 +1,27 @@
-"""How many cores there are to use."""
+"""How many cores there are to use, and how many threads use them."""
 
 from __future__ import annotations
 
 import os
+from typing import Final
 
-__all__ = ["core_count"]
+from vyre_py.drivers.errors import DriverError
+
+__all__ = ["MAX_THREADS", "core_count", "thread_count"]
+
+MAX_THREADS: Final = 4096
 
 
 def core_count() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def thread_count() -> int:
+    """How many threads run a grid on the CPU at most: what VYRE_CPU_THREADS says, else one a core. Raises DriverError for what is no number of threads."""
+    given = os.environ.get("VYRE_CPU_THREADS", "").strip()
+    if not given:
+        return core_count()
+    if not (given.isascii() and given.isdigit() and 0 < int(given) <= MAX_THREADS):
+        raise DriverError(f"VYRE_CPU_THREADS={given!r} is not a number of threads", remedy=f"set it to a whole number from 1 to {MAX_THREADS}, or unset it")
+    return int(given)

@@ -38,6 +38,12 @@ def _bytes(given: object) -> object:
     return int(given.strip()) if isinstance(given, str) else given
 
 
+def _threads(given: object) -> object:
+    if isinstance(given, str) and not (given.strip().isascii() and given.strip().isdigit()):
+        raise ValueError("a whole number of threads is needed, such as 4")
+    return int(given.strip()) if isinstance(given, str) else given
+
+
 def _device(given: object) -> object:
     if given is None:
         return None
@@ -69,6 +75,7 @@ def _switch(given: object) -> object:
 
 
 _Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+_Threads = Annotated[int | None, BeforeValidator(_threads), Field(ge=1, le=4096)]
 _Device = Annotated[str | None, BeforeValidator(_device)]
 _Directory = Annotated[Path | None, BeforeValidator(_directory)]
 _File = Annotated[Path | None, BeforeValidator(_file)]
@@ -92,6 +99,7 @@ class Settings(BaseModel):
     cache_read_only: _Directories = _variable(
         "CACHE_READ_ONLY", (), "directories, separated as in PATH, that are looked through after the disk cache and never written"
     )
+    cpu_threads: _Threads = _variable("CPU_THREADS", None, "how many threads run a grid on the CPU at most; unset, one for each core that the process may use")
     device_pool_bytes: _Bytes = _variable("DEVICE_POOL_BYTES", 256 * _MIB, "device memory that a CUDA or WebGPU device keeps for reuse")
     pool_release_threshold: _Bytes = _variable("POOL_RELEASE_THRESHOLD", 256 * _MIB, "bytes that the CUDA driver's own pool holds on to when idle")
     pinned_pool_bytes: _Bytes = _variable(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from math import prod
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from vyre_py.drivers.callable import CallEntry
-from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.launch import no_scratch
 from vyre_py.drivers.cpu.native_call import C_CALL, C_CALL_SYMBOL, ENTRY_CALL, ENTRY_CALL_SYMBOL
@@ -21,6 +21,7 @@ from vyre_py.drivers.sharing.c_callable import CKernel
 from vyre_py.lowering.llvm.callable import GRID_WORDS, PlanCode, plan_code
 
 if TYPE_CHECKING:
+    from vyre_py.drivers.cpu.device import CpuDevice
     from vyre_py.drivers.cpu.module import CpuKernel
     from vyre_py.drivers.pipeline import Pipeline
 
@@ -45,33 +46,33 @@ def make(pipeline: Pipeline, mode: ModeWord) -> CallEntry:
 class CpuCallEntry(NativeEntry):
     """A call on the CPU. Python calls its subclass `_NativeCallEntry`; this one is for C alone, where Python's objects lie in an unknown way."""
 
-    __slots__ = ("_kernels", "_threads")
+    __slots__ = ("_device", "_kernels")
 
     def __init__(self, pipeline: Pipeline, code: PlanCode, mode: ModeWord, lacks: str = "") -> None:
         self._kernels: tuple[CpuKernel, ...] = pipeline._codes[0]
-        self._threads = core_count()
+        self._device = cast("CpuDevice", pipeline.device)  # which makes no other
         rows = [
             CKernel(kernel.address, kernel.scratch_bytes, 0, bool(entry.details.get("ordered")))
             for kernel, entry in zip(self._kernels, pipeline.part.steps[0].entries, strict=True)
         ]
-        state = mode.address
+        state, threads = mode.address, ctypes.addressof(self._device.thread_word)
 
         def record(buffer: Buffer) -> None:
             memory = buffer.handle
             buffer._record = pack_record(buffer, memory.address + buffer.offset_bytes, state), memory
 
-        super().__init__(pipeline, code, mode, EntryParts(rows, C_CALL, C_CALL_SYMBOL, record, _COUNTED, self._threads, state), lacks)
+        super().__init__(pipeline, code, mode, EntryParts(rows, C_CALL, C_CALL_SYMBOL, record, _COUNTED, threads, state), lacks)
 
     def _rest(self, number: int, begin: int, grid: bytes, block: bytes) -> None:
         """Runs the workgroups from `begin` on, of a launch that native code planned and whose memory it holds."""
         x, y, z, *launched, asked = _GRID.unpack(grid)
-        kernel, total, device = self._kernels[number], x * y * z, self.pipeline.device
+        kernel, total, device = self._kernels[number], x * y * z, self._device
         arguments = Arguments(block, {})
         try:
             if self._c.words.kernels[number].ordered or total == 1:
                 run_alone(kernel, arguments, begin, total, (x, y, z))
             else:
-                run_together(kernel, arguments, begin, total, (x, y, z), self._threads)
+                run_together(kernel, arguments, begin, total, (x, y, z), device.threads)
         except MemoryError as error:
             raise no_scratch(self.pipeline.name, device.name, kernel, error) from error
         threads, size_bytes = prod(launched) * prod(self.pipeline.part.steps[0].workgroup), len(block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from vyre_py.drivers.callable import CallEntry
-from vyre_py.drivers.cores import core_count
+from vyre_py.drivers.cores import MAX_THREADS, core_count, thread_count
 from vyre_py.drivers.cpu.launch import CpuLaunch, ReportingCpuLaunch
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
 from vyre_py.drivers.device import Device, Limits
-from vyre_py.drivers.errors import OutOfMemory
+from vyre_py.drivers.errors import DriverError, OutOfMemory
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.native.mode import Mode, ModeWord
@@ -22,6 +23,7 @@ from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.imports import importing
+from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.llvm.cpu.host_targets import MAX_ELEMENTS, NATIVE, TARGETS, obstacle, rank_here
 from vyre_py.lowering.target import Target
@@ -60,8 +62,8 @@ class HostProperties:
 
 
 class CpuDevice(Device):
-    """All cores that this process may use, as one device. Launches run to their end before the call returns. Attribute besides the contract's:
-    `properties`."""
+    """All cores that this process may use, as one device. Launches run to their end before the call returns. Attributes besides the contract's:
+    `properties`, and `threads`, which may be set."""
 
     kind: ClassVar[str] = "cpu"
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
@@ -71,6 +73,7 @@ class CpuDevice(Device):
         cores = core_count()
         limits = Limits(_LIMITS.workgroups, _LIMITS.invocations, _LIMITS.workgroup_bytes, _memory_bytes(), MAX_ELEMENTS)
         self._mode = ModeWord()  # first, since a trace that runs already is told of at once
+        self.thread_word = ctypes.c_uint64(thread_count())  # which native code reads
         super().__init__(ordinal, Target("host", "native"), limits, f"{platform.machine()}, {cores} core{'s' if cores > 1 else ''}")
         self._launches: Watched[CpuLaunch] = Watched()
 
@@ -80,6 +83,18 @@ class CpuDevice(Device):
         ranks = {name: rank for name in (NATIVE, *TARGETS) if (rank := rank_here(name)) is not None}
         best = sorted(ranks, key=ranks.__getitem__, reverse=True)
         return HostProperties(platform.machine(), core_count(), _memory_bytes(), tuple([Target("host", name).name for name in best]))
+
+    @property
+    def threads(self) -> int:
+        """How many threads run a grid at most, the calling one included: one a core at first, or what VYRE_CPU_THREADS says. Once set, it holds for every call
+        from then on, of launches that were bound before, too. Raises DriverError for what is no whole number from 1 to 4096."""
+        return self.thread_word.value
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= MAX_THREADS:
+            raise DriverError(f"{self.name} cannot run grids in {shown(threads)} threads", remedy=f"set threads to a whole number from 1 to {MAX_THREADS}")
+        self.thread_word.value = threads
 
     def watch(self, launch: CpuLaunch) -> None:
         """From now on `launch` is told when the device is closed."""

@@ -8,7 +8,6 @@ from math import prod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel
@@ -101,7 +100,7 @@ class CpuLaunch(Launch):
 
     _device: CpuDevice
     __slots__ = (
-        "__weakref__", "_alone", "_arguments", "_device", "_flag_offset", "_kernel", "_large", "_offsets", "_record", "_stale", "_threads", "_total",
+        "__weakref__", "_alone", "_arguments", "_device", "_flag_offset", "_kernel", "_large", "_offsets", "_record", "_stale", "_total",
     )  # fmt: skip
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
@@ -114,7 +113,6 @@ class CpuLaunch(Launch):
         self._device = device
         self._kernel = kernel
         self._total, self._large, self._alone, self._record, self._offsets, self._flag_offset, names = common
-        self._threads = core_count()
         self._stale = False
         held, block, buffers = {}, bytearray(plan.block), plan.buffers
         for name in names:
@@ -139,10 +137,10 @@ class CpuLaunch(Launch):
                 self._run_watched(arguments, None)
             elif self._alone:
                 run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)
-            elif self._large and self._threads > 1:
-                run_together(self._kernel, arguments, 0, self._total, self.plan.grid, self._threads)
+            elif self._large and (threads := self._device.threads) > 1:
+                run_together(self._kernel, arguments, 0, self._total, self.plan.grid, threads)
             else:
-                _run_small(self._kernel, arguments, self._total, self.plan.grid, self._threads)
+                _run_small(self._kernel, arguments, self._total, self.plan.grid, self._device.threads)
         except MemoryError as error:
             raise self._failure(error) from error
         self._device.telemetry.launches += self.counted
@@ -177,7 +175,7 @@ class CpuLaunch(Launch):
         this one with it."""
         try:
             step = self._total if self._alone else None
-            in_time = run_watched(self._kernel, arguments, self._total, self.plan.grid, self._threads, deadline, step)
+            in_time = run_watched(self._kernel, arguments, self._total, self.plan.grid, self._device.threads, deadline, step)
         finally:
             if arguments.ended:
                 self._put({}, ())  # the next call has a word of its own

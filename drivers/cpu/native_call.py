@@ -42,7 +42,7 @@ look:
 """
 
 ENTRY_CALL_SYMBOL: Final = "vyre_entry_cpu"
-# The builtin, after `ENTRY_CALLS`; `Entry.extra` is how many threads there are.
+# The builtin, after `ENTRY_CALLS`; `Entry.extra` is the address of the number of threads.
 ENTRY_CALL: Final = f"""
 {KERNEL_TYPE}
 {RUN_FUNCTION}
@@ -56,7 +56,9 @@ load:
   %kernels_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.kernels}}
   %kernels = load ptr, ptr %kernels_at
 {KERNEL_LOADS}  %threads_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.extra}}
-  %threads = load i64, ptr %threads_at
+  %threads_address = load i64, ptr %threads_at
+  %threads_word = inttoptr i64 %threads_address to ptr
+  %threads = load i64, ptr %threads_word
   %single = icmp ule i64 %threads, 1
   %alone = or i1 %as_one, %single
   %workgroup_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.workgroup}}

@@ -210,12 +210,13 @@ def test_settings_have_defaults_and_read_the_environment() -> None:
     given = {
         "VYRE_DEVICE": "cuda:1", "VYRE_CACHE_DIR": "/var/cache/x", "VYRE_CACHE_LIMIT": " 4096 ", "VYRE_CACHE_READ_ONLY": os.pathsep.join(["/a", "", "/b"]),
         "VYRE_DEVICE_POOL_BYTES": "0", "VYRE_POOL_RELEASE_THRESHOLD": "1", "VYRE_PINNED_POOL_BYTES": "2", "VYRE_NVTX": "yes", "PATH": "/bin",
-        "VYRE_TRACE": "/t/{pid}.json",
+        "VYRE_TRACE": "/t/{pid}.json", "VYRE_CPU_THREADS": "3",
     }  # fmt: skip
     found = Settings.from_environment(given)
     assert (found.device, found.cache_dir, found.cache_limit) == ("cuda:1", Path("/var/cache/x"), 4096)
     assert (found.cache_read_only, found.device_pool_bytes, found.pinned_pool_bytes, found.nvtx) == ((Path("/a"), Path("/b")), 0, 2, True)
     assert found.trace == Path("/t/{pid}.json") and plain.trace is None
+    assert (found.cpu_threads, plain.cpu_threads) == (3, None)
     assert Settings.from_environment({"VYRE_NVTX": "0", "VYRE_DEVICE": ""}) == Settings(nvtx=False)
     with pytest.raises(ValueError, match="frozen"):
         found.device = "cpu"  # type: ignore[misc]  # read-only to the type checker as well
@@ -226,9 +227,10 @@ def test_settings_that_make_no_sense_are_all_told() -> None:
     with pytest.raises(SettingsError) as error:
         Settings.from_environment(bad)
     assert sorted(problem.partition("=")[0] for problem in error.value.problems) == sorted(bad) and "\x1b" not in str(error.value)
-    for name in ("cuda:", "cuda:x", "cpu:12345", "CPU"):
-        with pytest.raises(SettingsError):
-            Settings.from_environment({"VYRE_DEVICE": name})
+    for variable, values in {"VYRE_DEVICE": ("cuda:", "cuda:x", "cpu:12345", "CPU"), "VYRE_CPU_THREADS": ("0", "many")}.items():
+        for value in values:
+            with pytest.raises(SettingsError):
+                Settings.from_environment({variable: value})
 
 
 def test_variables_that_are_none_of_ours_are_found() -> None:

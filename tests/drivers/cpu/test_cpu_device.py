@@ -26,6 +26,7 @@ from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.memory import ALIGN, HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
+from vyre_py.drivers.errors import DriverError
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.compile import compile_for
@@ -72,7 +73,7 @@ def test_every_workgroup_runs_once_whatever_the_threads(cpu: CpuDevice, size: in
     add = Program.from_text("program add(n) workgroup(64) over(n) { buffer y: u32[n] read_write\n y[global_id.x] = y[global_id.x] + global_id.x + 1u32 }")
     launch = cpu.compile_native(add).bind({"y": total})
     assert isinstance(launch, CpuLaunch)
-    launch._threads = threads
+    cpu.threads = threads
     for large in (True, False, True):
         launch._large = large
         launch()
@@ -90,7 +91,7 @@ def test_what_takes_long_is_shared(cpu: CpuDevice, monkeypatch: pytest.MonkeyPat
     y = cpu.allocate(64 * 200, vp.u32)
     launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": y, "turns": 1})
     assert isinstance(launch, CpuLaunch)
-    launch._threads = 2
+    cpu.threads = 2
     launch()
     assert calls == shared_from
     np.testing.assert_array_equal(y.read(), counted(64 * 200, 1))
@@ -164,7 +165,7 @@ def test_a_launch_within_a_launch_has_scratch_memory_of_its_own(cpu: CpuDevice, 
 
     outer._kernel.run = inner._kernel.run = run
     outer._large = inner._large = together
-    outer._threads = inner._threads = 2
+    cpu.threads = 2
     outer()
     np.testing.assert_array_equal(y.read(), x.reshape(-1, 64)[:, ::-1].reshape(-1))
 
@@ -172,7 +173,7 @@ def test_a_launch_within_a_launch_has_scratch_memory_of_its_own(cpu: CpuDevice, 
 def test_what_goes_wrong_in_a_thread_is_a_launch_error(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": cpu.allocate(100_000, vp.u32), "turns": 1})
     assert isinstance(launch, CpuLaunch)
-    launch._threads = 3
+    cpu.threads = 3
     here = threading.get_ident()
     real = workers._Scratch.take
 
@@ -245,7 +246,7 @@ def test_a_signal_handler_that_raises_leaves_no_thread_in_the_kernel(cpu: CpuDev
     real = workers._pool.offer
     launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": cpu.allocate(1 << 16, vp.u32), "turns": 3})
     assert isinstance(launch, CpuLaunch)
-    launch._threads = 2
+    cpu.threads = 2
 
     def offer(job: workers.GridJob, helpers: int) -> None:
         jobs[:] = [job]
@@ -357,7 +358,7 @@ def test_a_call_keeps_its_arguments_while_another_thread_sets_others(cpu: CpuDev
     old, new = cpu.allocate(size, vp.u32), cpu.allocate(size, vp.u32)
     launch = cpu.compile_native(Program.from_text(COUNT)).bind({"y": old, "turns": 1})
     assert isinstance(launch, CpuLaunch)
-    launch._threads = threads
+    cpu.threads = threads
     memory, real, setting = weakref.ref(old.handle.bytes.base), launch._kernel.run, threading.Lock()
     skip = -old.handle.bytes.base.ctypes.data % ALIGN
     written: list[Any] = []
@@ -538,3 +539,50 @@ def test_what_the_machine_is() -> None:
         alone = replace(made, parts=(part,))
         assert vp.device("cpu").load(alone).dispatch(n=3)["y"].tolist() == [7, 7, 7]
     assert vp.device("cpu").load(made).part.target.name == found.targets[0]
+
+
+THREADS = """
+import sys
+import threading
+import numpy as np
+import vyre_py as vp
+from vyre_py.ir.text.parser import parse
+
+def names():
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("vyre-cpu"))
+
+device = vp.device("cpu")
+pipeline = device.compile_native(parse(sys.argv[1]))
+y = np.zeros(1 << 18, np.uint32)
+launch, call = pipeline.bind(y=device.upload(y), turns=20), pipeline.callable()
+for threads in (None, 3, 5):
+    if threads is not None:
+        device.threads = threads
+    for run in (launch, lambda: call(y, turns=20)):
+        run()
+        print(device.threads, *names())
+assert (y == launch.arguments["y"].read()).all()
+"""
+
+
+def test_as_many_threads_run_a_grid_as_are_set() -> None:
+    """Pool threads begin when they are first asked for, and stay. What was bound and made before obeys, too."""
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, COUNT], env=child_environment(VYRE_CPU_THREADS="1"), capture_output=True, text=True, check=False
+    )  # fmt: skip
+    three, five = (f"{threads} " + " ".join(f"vyre-cpu-{number}" for number in range(threads - 1)) for threads in (3, 5))
+    assert done.stdout.splitlines() == ["1", "1", three, three, five, five], done.stderr
+
+
+def test_a_number_of_threads_that_makes_no_sense(cpu: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in (0, -1, True, 2.0, "4", 4097):
+        with pytest.raises(DriverError, match="cannot run grids in"):
+            cpu.threads = wrong  # type: ignore[assignment]  # the wrong types on purpose
+    for word in ("0", "-1", "many", "4097", "1.5"):
+        monkeypatch.setenv("VYRE_CPU_THREADS", word)
+        with pytest.raises(DriverError, match=f"VYRE_CPU_THREADS={word!r}"):
+            CpuDevice(0)
+    monkeypatch.setenv("VYRE_CPU_THREADS", " 7 ")
+    device = CpuDevice(0)
+    assert device.threads == 7
+    device.close()

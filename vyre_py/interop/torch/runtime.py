@@ -20,7 +20,7 @@ import torch
 import vyre_py as vp
 from vyre_py.drivers.binding import BindingPlan
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.cores import core_count
+from vyre_py.drivers.cores import thread_count
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.launch import no_scratch, run_grid
 from vyre_py.drivers.cpu.native_run import CLOCK
@@ -47,7 +47,7 @@ _never: Final = ModeWord(ctypes.c_uint64(int(Mode.OBSERVED)))
 
 
 def _threads() -> int:
-    return min(core_count(), int(torch.get_num_threads()))
+    return min(thread_count(), int(torch.get_num_threads()))
 
 
 def span_bytes(tensor: Any) -> int:
