@@ -111,9 +111,13 @@ class NcclCommunicator:
         status = self.nccl.ncclCommGetAsyncError(ctypes.c_void_p(self.handle), ctypes.byref(told)) or told.value
         return None if status in (0, _IN_PROGRESS) else partial(_described, self.nccl, "a communicator has lost a rank", status)
 
-    def ways_to_end(self) -> Iterator[Callable[[], object]]:
-        """Functions that have kernels end which wait for other ranks, the mildest first; the next is asked for where that was not enough."""
+    def refuse(self) -> None:
+        """From now on no step and no graph uses it."""
         self.alive.value = 0
+
+    def ways_to_end(self) -> Iterator[Callable[[], object]]:
+        """Functions that have kernels end which wait for other ranks, the mildest first; the next is asked for where that was not enough. `refuse` is
+        called before."""
         if revoke := getattr(self.nccl, "ncclCommRevoke", None):  # which gives no memory back: its owner does
             yield lambda: revoke(ctypes.c_void_p(self.handle), 0)
         abort = getattr(self.owner, "abort", None)

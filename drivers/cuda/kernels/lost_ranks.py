@@ -74,6 +74,7 @@ class Lookout:
             error = self._communicator.told_error() or (self._late if late == _LATE else None)
             if error is not None:
                 self.error = error
+                self._communicator.refuse()
                 self._device.reports.doubt(self, error)  # before anybody stops waiting
                 self._stop.wait(_AGREED)
                 self._end_communicator()

@@ -127,8 +127,13 @@ def test_other_ranks_have_time_to_find_out(device, driver, nccl, monkeypatch):
     doubt = device.reports.doubt
     monkeypatch.setattr(device.reports, "doubt", lambda *words: (told.append(time.monotonic()), doubt(*words)))
     nccl.on_end = lambda how: (ended.append(time.monotonic()), driver.stuck.clear())
-    with vp.watch_ranks(device, nccl.handle, timeout=TIMEOUT):
+    x = device.upload(np.ones(4, np.float32))
+    step = vp.all_reduce_step(nccl.handle, x, x)
+    with vp.watch_ranks(device, nccl.handle, timeout=TIMEOUT) as watch:
         driver.stuck.set()
+        assert lost(watch)
+        with pytest.raises(LaunchError, match="communicator was ended"):
+            step()
         assert poll(lambda: bool(ended), 10) and ended[0] - told[0] >= 0.4
 
 
