@@ -13,6 +13,7 @@ from vyre_py.drivers.errors import BindingError, DispatchTimeout, KernelAssertio
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.observe.trace import tracing
+from vyre_py.drivers.observe.traced import launch_facts
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name
@@ -185,6 +186,7 @@ class Run:
             telemetry.timed_with_device += 1
             telemetry.device_ns += device_ns
             if (traces := tracing()) is not None:
+                facts = launch_facts(self.launch.plan, self.pipeline._program)
                 # The device's clock and the host's have no beginning in common: the span is put where the kernel was enqueued.
-                traces.span(self.pipeline.name, "device", enqueued, enqueued + device_ns, f"{device.name} kernels", None, device)
+                traces.span(self.pipeline.name, "device", enqueued, enqueued + device_ns, f"{device.name} kernels", facts, device)
         return Timed(results, end - begin_ns, enqueued - begin_ns, end - enqueued, device_ns)

@@ -68,6 +68,11 @@ class Pipeline(Portable):
         return self.device._raw_code(self._codes[-1][-1])
 
     @property
+    def _program(self) -> Program | None:
+        """The Program, where the device compiled it here."""
+        return None if self._source is None else self._source[0]
+
+    @property
     def numerics(self) -> str:
         """Which rules the code's floating point follows."""
         return self.part.numerics
@@ -161,7 +166,7 @@ class Pipeline(Portable):
         return self._traced(launch)
 
     def _traced(self, launch: Launch) -> Launch:
-        return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch)
+        return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch, self._program)
 
     @spanned("dispatch", lambda pipeline: {"program": pipeline.name})
     def dispatch(

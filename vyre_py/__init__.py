@@ -46,7 +46,9 @@ def __getattr__(name: str) -> object:
         tables = () if name.startswith("_") else (getattr(_imported(module), table) for module, table in _TABLES)
         found = next((rows[name] for rows in tables if name in rows), None)
         if found is None:
-            raise AttributeError(f"module 'vyre_py' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+            op = None if name.startswith("_") else _imported("vyre_py.ir.language.ops").OPS.get(name)
+            hint = f"; {name}(x) without vp., Python's own, is this op" if op is not None and op.builtin else ""
+            raise AttributeError(f"module 'vyre_py' has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__])
     globals()[name] = found
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.types import Type, encode, scalar_of
 
-__all__ = ["encode_param"]
+if TYPE_CHECKING:
+    from vyre_py.lowering.layout import Layout
+
+__all__ = ["decode_params", "encode_param"]
 
 
 def _bits(type_: Type, value: Any) -> int:
@@ -52,3 +55,9 @@ def encode_param(param: Param, value: Any) -> bytes:
     if problems:
         raise BindingError(param.name, problems)
     return b"".join(encoded)
+
+
+def decode_params(layout: Layout, block: bytes | bytearray) -> dict[str, Any]:
+    """The params in a block of arguments, as NumPy's numbers, by the names of their slots: of a vector each component has one."""
+    taken = {slot.name: bytes(block[slot.offset_bytes : slot.offset_bytes + slot.type.size_bytes]) for slot in layout.params}
+    return {slot.name: np.frombuffer(taken[slot.name], slot.type.dtype)[0] for slot in layout.params}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vyre_py.drivers.memory.encoding import decode_params
 from vyre_py.drivers.observe.metrics import METRICS
 from vyre_py.ir.text.cards import Cell, Markup, bars, card, folded, size_text, table
 from vyre_py.ir.text.lexer import written_name
@@ -42,9 +43,8 @@ def bound_text(buffer: Buffer) -> str:
 def _arguments(plan: LaunchPlan, buffers: Mapping[str, Buffer]) -> Markup:
     """Sizes, params as the argument block has them now, and buffers."""
     rows = [("size", written_name(name), str(size)) for name, size in plan.binding.sizes.items()]
-    for slot in plan.step.layout.params:
-        data = bytes(plan.block[slot.offset_bytes : slot.offset_bytes + slot.type.size_bytes])
-        rows.append(("param", written_name(slot.name), f"{slot.type} {np.frombuffer(data, slot.type.dtype)[0]}"))
+    params = decode_params(plan.step.layout, plan.block)
+    rows += [("param", written_name(slot.name), f"{slot.type} {params[slot.name]}") for slot in plan.step.layout.params]
     named = [memory for memory in plan.binding.interface.buffers if memory.name in buffers]
     return table(rows + [(f"buffer {memory.access.value}", written_name(memory.name), bound_text(buffers[memory.name])) for memory in named])
 

@@ -32,6 +32,8 @@ def test_functions_are_as_their_rows_say() -> None:
         vp.fma(1, 2)
     with pytest.raises(AttributeError, match="has no attribute 'devise'"):
         _ = vp.devise
+    with pytest.raises(AttributeError, match=r"no attribute 'abs'; abs\(x\) without vp\."):
+        _ = vp.abs
 
 
 def test_what_holds_something_closes() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import vyre_py as vp
+from vyre_py.drivers.observe.work import Arithmetic, Work, work_of
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.tuning import roof
 from vyre_py.tuning.roof import roof_of
-from vyre_py.tuning.work import Arithmetic, Work, work_of
 
 F32, BF16 = Arithmetic(vp.f32), Arithmetic(vp.f32, vp.bf16)
 

@@ -15,20 +15,20 @@ from vyre_py.cli.running import opened
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.observe.progress import Progress
 from vyre_py.drivers.observe.rounds import measured
+from vyre_py.drivers.observe.work import Work, work_of
 from vyre_py.interop.roofline import Row, draw
 from vyre_py.ir.language.dims import Dim, dims_of, evaluate_dim
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.tuning.roof import roof_of
-from vyre_py.tuning.work import Work, work_of
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
     from vyre_py.drivers.memory.buffer import Buffer
     from vyre_py.drivers.pipeline import Pipeline
 
-__all__ = ["bench"]
+__all__ = ["bench", "measured_row", "read_report"]
 
 
 def _sizes(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, int]:
@@ -135,7 +135,7 @@ def _say_report(report: dict[str, Any], stages: str) -> None:
     say(stages)
 
 
-def _measured_row(report: dict[str, Any], where: str) -> Row:
+def measured_row(report: dict[str, Any], where: str) -> Row:
     """A report of `bench --json` as a row of a roofline. Raises CommandError for one that is none, or that has no rates."""
     try:
         roof, name = report["roof"], str(report["program"])
@@ -151,7 +151,8 @@ def _measured_row(report: dict[str, Any], where: str) -> Row:
     return Row(name, total / moved, rate, *lines)
 
 
-def _read_report(file: str) -> dict[str, Any]:
+def read_report(file: str) -> dict[str, Any]:
+    """A report of `bench --json` in a file. Raises CommandError."""
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -166,7 +167,7 @@ def _draw(report: dict[str, Any], others: list[tuple[str, dict[str, Any]]], file
     for where, other in others:
         if other.get("description") != report["description"]:
             raise CommandError(f"{where} is of another device: {shown(other.get('description'))}")
-    rows = [_measured_row(report, "this run"), *[_measured_row(other, where) for where, other in others]]
+    rows = [measured_row(report, "this run"), *[measured_row(other, where) for where, other in others]]
     draw(Path(file), f"{report['device']} ({report['description']})", rows)
 
 
@@ -174,7 +175,7 @@ def bench(arguments: argparse.Namespace) -> int:
     """Launches the code in a file many times; medians, their spread, and what it moves and computes in a second beside what the device can."""
     if arguments.beside and arguments.plot is None:
         arguments.refuse("--beside goes with --plot")
-    others = [(file, _read_report(file)) for file in arguments.beside]
+    others = [(file, read_report(file)) for file in arguments.beside]
     pipeline, values, program = opened(arguments)
     sizes = _sizes(pipeline, values)
     buffers: dict[str, Buffer] = {}

@@ -162,6 +162,27 @@ def _runs(commands: _Commands) -> None:
     bench.add_argument("--beside", action="append", default=[], metavar="REPORT", help="draw what an earlier bench --json on this device found, too")
 
 
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535")
+    return int(text)
+
+
+def _served(parser: argparse.ArgumentParser) -> None:
+    """How a page is shown."""
+    parser.add_argument("--html", metavar="OUT", help="write the page as one file, with all in it, to keep or to send, and serve nothing")
+    parser.add_argument("--port", type=_port, default=0, help="where it is served (default: a free one)")
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+
+
+def _pages(commands: _Commands) -> None:
+    alone = "The page is served to this machine alone, at an address nobody can guess, until Ctrl-C."
+    trace = _command(commands, "trace", "tracing:trace", "a page of a trace: spans, what they add up to, a roofline", json=False, epilog=alone)
+    trace.add_argument("file", metavar="FILE", help="what vyre_py.trace or VYRE_TRACE wrote; - is standard input")
+    trace.add_argument("--beside", action="append", default=[], metavar="REPORT", help="a report of bench --json on the same device, for the roofline's lines")
+    _served(trace)
+
+
 def _cache(commands: _Commands) -> None:
     cache = commands.add_parser("cache", help="the disk cache of compiled code", description="The disk cache of compiled code.")
     actions = cache.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -189,7 +210,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(prog="vyre-py", description="A kernel compiler and driver for Python.", epilog=_STATUS)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for group in (_machines, _programs, _runs, _cache, _tables):
+    for group in (_machines, _programs, _runs, _pages, _cache, _tables):
         group(commands)
     return parser
 

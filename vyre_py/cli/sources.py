@@ -16,7 +16,7 @@ from vyre_py.lowering.files import replacing
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
 
-__all__ = ["label_of", "read_code", "read_program", "write_bytes"]
+__all__ = ["label_of", "read_bytes", "read_code", "read_program", "write_bytes"]
 
 # More than any reader takes, so that an endless file ends here and everything else in its reader, which says why.
 _MAX_BYTES: Final = 1 << 30
@@ -27,7 +27,7 @@ def label_of(name: str) -> str:
     return "<stdin>" if name == "-" else name
 
 
-def _read(name: str) -> bytes:
+def read_bytes(name: str) -> bytes:
     """All bytes of a file, or of standard input for `-`. Raises CommandError."""
     label = label_of(name)
     try:
@@ -61,7 +61,7 @@ def _program(data: bytes, label: str) -> Program:
 
 def read_program(name: str) -> Program:
     """The Program in a file: .vir text, bytes or JSON. Not checked. Raises CommandError; ParseError and WireError for malformed content."""
-    data = _read(name)
+    data = read_bytes(name)
     if data.startswith(FILE.magic):  # with which no text of a Program begins
         raise CommandError(f"{label_of(name)}: this is compiled code, and a Program is needed")
     return _program(data, label_of(name))
@@ -69,7 +69,7 @@ def read_program(name: str) -> Program:
 
 def read_code(name: str) -> Program | Artifact:
     """The Program or the artifact in a file. Raises what `read_program` raises, and ArtifactError."""
-    data = _read(name)
+    data = read_bytes(name)
     if data.startswith(FILE.magic):
         from vyre_py.lowering.artifact.artifact import Artifact
         from vyre_py.lowering.errors import ArtifactError

@@ -1,4 +1,4 @@
-"""Pages that show what happens: of a Program and its code (`vyre-py explore`).
+"""Pages that show what happens: of a Program and its code (`vyre-py explore`), of a trace (`vyre-py trace`).
 
 A page is a `Page`: a title, the name of a view, and its data, of JSON's types. A view is two files here, NAME.js and NAME.css, beside those that all pages
 share: shell.html, shell.css (colours for light and dark, panels, tables, code) and shell.js (`vyre.data`, `vyre.element`, `vyre.svg`, `vyre.tabs`,

@@ -18,7 +18,7 @@ from vyre_py.lowering.files import replacing
 __all__ = ["VIEWS", "Page", "page_html", "policy", "write_page"]
 
 # The views that there are: each has NAME.js and NAME.css in this folder.
-VIEWS: Final = ("explore",)
+VIEWS: Final = ("explore", "trace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import Final
 
 from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.device import Device
+from vyre_py.drivers.observe.work import Counts
 from vyre_py.drivers.registry import KINDS
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.program import Program
-from vyre_py.tuning.work import Counts
 
 __all__ = ["estimate"]
 

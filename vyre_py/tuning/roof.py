@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import vyre_py as vp
 from vyre_py.drivers.observe.rounds import measured
+from vyre_py.drivers.observe.work import Arithmetic, Work
 from vyre_py.drivers.registry import KINDS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, i8, u8, u32
 from vyre_py.lowering.errors import Missing, Unsupported
-from vyre_py.tuning.work import Arithmetic, Work
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device

@@ -1,4 +1,5 @@
-"""What a Program does, counted from its statements: for the model that orders candidates, and for `bench`, which sets it beside what a device can do.
+"""What a Program does, counted from its statements: for the model that orders candidates, and for `bench`
+and traces, which set it beside what a device can do.
 
 Operations of floating point count as in the roofline model of S. Williams, A. Waterman and D. Patterson (CACM 52(4), 2009): a multiply-add is two, any other
 op that computes a float is one, however many instructions it takes, and so is an element of a fold. Products of matrices count in any type. Casts,
@@ -59,7 +60,7 @@ class Arithmetic(NamedTuple):
         return str(self.type) if self.factors is None else f"products of {self.factors} by tensor cores"
 
 
-class _Block(NamedTuple):
+class _Nested(NamedTuple):
     """How often a block of statements is executed, whether that is a guess, and whether it may be less."""
 
     times: float
@@ -106,15 +107,15 @@ class Counts:
                 self.guessed |= block.guessed
                 self.at_most |= block.at_most
 
-    def _executed(self, body: Sequence[Statement]) -> Iterator[tuple[Statement, _Block]]:
+    def _executed(self, body: Sequence[Statement]) -> Iterator[tuple[Statement, _Nested]]:
         """The statements that open or close no block, each with the block that it stands in."""
-        blocks = [_Block(1.0, False, any(isinstance(statement, (Break, Continue, Return)) for statement in body))]
+        blocks = [_Nested(1.0, False, any(isinstance(statement, (Break, Continue, Return)) for statement in body))]
         for statement in body:
             if isinstance(statement, End):
                 blocks.pop()
             elif statement.opens:
                 outer, (again, guessed) = blocks[-1], self._turns(statement)
-                blocks.append(_Block(outer.times * again, outer.guessed or guessed, outer.at_most or isinstance(statement, If)))
+                blocks.append(_Nested(outer.times * again, outer.guessed or guessed, outer.at_most or isinstance(statement, If)))
                 self.turns += blocks[-1].times if again > 1 else 0
             elif not statement.nests:
                 yield statement, blocks[-1]
