@@ -15,7 +15,7 @@ from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Space
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.passes import Optimised, Rewrite, annotate, as_written, optimise
+from vyre_py.ir.passes import Optimised, Rewrite, Watcher, annotate, as_written, optimise
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
@@ -33,7 +33,7 @@ from vyre_py.lowering.target import Target, parse_target
 from vyre_py.lowering.tiles.targets import modelled
 from vyre_py.lowering.views import with_views
 
-__all__ = ["FORMS", "Prepared", "compile_for", "emit_text", "prepare", "prepare_steps"]
+__all__ = ["FORMS", "Prepared", "compile_for", "emit_text", "lower_step", "prepare", "prepare_steps", "step_of", "text_of"]
 
 # The language's limit is on the arrays as they are declared; a target may take more for them.
 _WORKGROUP_BYTES: Final = SPACE_LIMITS_BYTES[Space.WORKGROUP][1]
@@ -44,16 +44,16 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def prepare(program: Program | Checked, target: Target, options: CompileOptions) -> Optimised:
-    """Checks (once) and optimises for a target. Raises ValidationError, and Unsupported for types that the target lacks, and for Programs
-    that are too long for it."""
+def prepare(program: Program | Checked, target: Target, options: CompileOptions, watcher: Watcher | None = None) -> Optimised:
+    """Checks (once) and optimises for a target; a `watcher` is told of each pass. Raises ValidationError, and Unsupported for types that the target lacks, and
+    for Programs that are too long for it."""
     checked, kind = _asked(program, options), KINDS[target.kind]
     if checked.program.of_tiles and kind.tiles is None:
         return as_written(checked, lambda program: kind.reports(program, options))
     if checked.program.of_tiles and kind.tiles is not None:
-        *views, plain = [_optimised(form, target, options) for form in kind.tiles(checked.program, target, options)]
+        *views, plain = [_optimised(form, target, options, watcher) for form in kind.tiles(checked.program, target, options)]
         return with_views(plain, *views) if views else plain
-    return _optimised(_of_size(checked, options), target, options)
+    return _optimised(_of_size(checked, options), target, options, watcher)
 
 
 def _asked(program: Program | Checked, options: CompileOptions) -> Checked:
@@ -62,7 +62,7 @@ def _asked(program: Program | Checked, options: CompileOptions) -> Checked:
     return check(modelled(checked.program)) if checked.program.of_tiles and options.tensor is not None else checked
 
 
-def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Optimised:
+def _optimised(checked: Checked, target: Target, options: CompileOptions, watcher: Watcher | None = None) -> Optimised:
     kind = KINDS[target.kind]
     # Under fast all is approximated, what asks for it too.
     fast = kind.fast if options.numerics == "fast" else kind.asked if asks(checked.program) else None
@@ -70,22 +70,24 @@ def _optimised(checked: Checked, target: Target, options: CompileOptions) -> Opt
         return optimise(
             checked, expand=expanded_for(target.kind), legal=_for(kind.legal, target), level=min(options.opt, 2), fast=_for(fast, target), most=kind.most,
             subgroups=_for(kind.subgroups, target), copies=_for(kind.copies, target),
-            reports=lambda program: kind.reports(program, options),
+            reports=lambda program: kind.reports(program, options), watcher=watcher,
         )  # fmt: skip
     except Overgrown as error:
         help_ = f"at most {error.most:,} are compiled, counting what vectors, ops and types that it lacks become: write loops, or several Programs"
         raise Unsupported(target.name, [Missing(f"a Program of {error.statements:,} statements", help=help_)]) from None
 
 
-def prepare_steps(program: Program | Checked, target: Target, options: CompileOptions) -> tuple[Optimised, ...]:
+def prepare_steps(
+    program: Program | Checked, target: Target, options: CompileOptions, watcher: Watcher | None = None
+) -> tuple[Optimised, ...]:
     """What `prepare` gives, for each of the kernels that a launch runs one after another: one, but for scans over the grid that are made in steps. Raises
     what `prepare` raises."""
     checked, kind = _asked(program, options), KINDS[target.kind]
     if not kind.in_steps or not has_grid_scan(checked.program):
-        return (prepare(checked, target, options),)
+        return (prepare(checked, target, options, watcher),)
     (checked,) = kind.tiles(checked.program, target, options) if checked.program.of_tiles and kind.tiles is not None else (_of_size(checked, options),)
     sized = replace(options, workgroup=None)
-    return tuple([prepare(step, target, sized) for step in grid_steps(checked, target.name)])
+    return tuple([prepare(step, target, sized, watcher) for step in grid_steps(checked, target.name)])
 
 
 def _of_size(checked: Checked, options: CompileOptions) -> Checked:
@@ -99,7 +101,8 @@ def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:
     return () if rewrite is None else (lambda p: rewrite(p, target),)
 
 
-def _lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
+def lower_step(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
+    """What a target makes of a Program that `prepare` gave. Raises Unsupported, ToolchainError."""
     try:
         module = imported(KINDS[target.kind].module)
     except ImportError as error:
@@ -177,16 +180,17 @@ def _part(prepared: tuple[Optimised, ...], target: Target, options: CompileOptio
     made: list[tuple[Step, Lowered]] = []
     for optimised in prepared:
         with watch("lower"):
-            lowered = _lower(optimised, target, options)
+            lowered = lower_step(optimised, target, options)
             watch.add(lowered.stages)
-        made.append((_step(optimised.program, lowered, options), lowered))
+        made.append((step_of(optimised.program, lowered, options), lowered))
     step, lowered = made[-1]
     taken = step.takes(lowered.images[0]).get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments
     numerics = next((one.numerics for _, one in made if one.numerics != "strict"), "strict")
     return Part(target, tuple([one for one, _ in made]), numerics, {**prepared[-1].report.counts(), **taken}, watch.stages)
 
 
-def _step(program: Program, lowered: Lowered, options: CompileOptions) -> Step:
+def step_of(program: Program, lowered: Lowered, options: CompileOptions) -> Step:
+    """What an artifact keeps of a Program that was lowered."""
     return Step(
         lowered.images, lowered.entries, lay_out(program, options), invocations_of(program), program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),
@@ -205,32 +209,37 @@ def emit_text(program: Program | Checked, target: str, options: CompileOptions |
     if form is not None and parsed.kind not in FORMS.get(form, ()):
         has = [name for name, kinds in FORMS.items() if parsed.kind in kinds]
         raise Unsupported(target, [Missing(f"text of the form {shown(form)}", help=f"it has {', '.join(has)}")])
-    *earlier, optimised = prepare_steps(program, parsed, options)
+    return text_of(prepare_steps(program, parsed, options), parsed, options, form)
+
+
+def text_of(steps: Sequence[Optimised], target: Target, options: CompileOptions, form: str | None = None) -> str:
+    """The text, as `emit_text` gives it, of what `prepare_steps` gave for a target without machine code."""
+    *earlier, optimised = steps
     if earlier:
-        return "\n".join([_text_of_step(step, parsed, options, form) for step in (*earlier, optimised)])
+        return "\n".join([_text_of_step(step, target, options, form) for step in steps])
     if form == "vir":
         return print_program(optimised.program, annotate(optimised))
-    if form in ("llvm", "nvvm") and parsed.kind == "ptx":
+    if form in ("llvm", "nvvm") and target.kind == "ptx":
         with importing:
             from vyre_py.lowering.llvm.gpu.nvptx import llvm_text
 
-        text = llvm_text(optimised, parsed, options)
+        text = llvm_text(optimised, target, options)
         if form == "llvm":
             return text
         with importing:
             from vyre_py.lowering.llvm.gpu.nvvm.libnvvm import nvvm_text
 
-        return nvvm_text(text, parsed.arch)
-    text = _lower(optimised, parsed, options).text
+        return nvvm_text(text, target.arch)
+    text = lower_step(optimised, target, options).text
     if form == "asm":
         with importing:
             from vyre_py.lowering.llvm.cpu.host import assembly
 
-        return assembly(text, parsed, options)
+        return assembly(text, target, options)
     if not text:
-        raise ToolchainError(target, "nothing was emitted")
+        raise ToolchainError(target.name, "nothing was emitted")
     return text
 
 
 def _text_of_step(optimised: Optimised, target: Target, options: CompileOptions, form: str | None) -> str:
-    return print_program(optimised.program, annotate(optimised)) if form == "vir" else _lower(optimised, target, options).text
+    return print_program(optimised.program, annotate(optimised)) if form == "vir" else lower_step(optimised, target, options).text

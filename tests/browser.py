@@ -57,8 +57,9 @@ class Tab:
 
     def open(self, address: str) -> None:
         """Goes to an address, and waits until it is loaded."""
+        self.run("window.left = true")
         self.call("Page.navigate", url=address)
-        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.wait("!window.left && document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page, or of the promise that it is."""
@@ -89,9 +90,10 @@ class Tab:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=1)
 
     def look(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The size of the window, and the colours that the system prefers."""
+        """The size of the window, and the colours that the system prefers; nothing moves by itself."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        preferred = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        self.call("Emulation.setEmulatedMedia", features=[{"name": name, "value": value} for name, value in preferred.items()])
 
     def picture(self, path: Path) -> None:
         """Writes what is to be seen as PNG."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from vyre_py.ir.builder.blocks import Block, Ended
@@ -32,11 +34,24 @@ from vyre_py.ir.travel import Stationary
 if TYPE_CHECKING:
     from vyre_py.ir.builder.traced import Traced
 
-__all__ = ["CommonBuilder"]
+__all__ = ["CommonBuilder", "watched"]
 
 _SIZES: Final = "sizes are b.dim(name), and + - *, vp.min, vp.max and vp.ceil_div(n, 2) of them; params and values are not sizes"
 
+# Who is told of each Program that is built.
+_watcher: ContextVar[Callable[[Program], None] | None] = ContextVar("watcher", default=None)
+
 H = TypeVar("H", bound=NamedArray)  # what the builder hands out for an array
+
+
+@contextmanager
+def watched(told: Callable[[Program], None]) -> Iterator[None]:
+    """A block in which `told` gets every Program that a builder finishes, in this thread."""
+    token = _watcher.set(told)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
 
 
 class CommonBuilder(Emitter, Stationary, Generic[H]):
@@ -77,6 +92,8 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
         self._program = self._a.finish()
         for index, message in decided_comparisons(self._program):
             warn(finding("V471", message, self._program.place(index)))
+        if (told := _watcher.get()) is not None:
+            told(self._program)
 
     @property
     def program(self) -> Program:

@@ -13,10 +13,11 @@ from vyre_py.ir.passes.pipeline import (
     PassReport,
     PassStep,
     Rewrite,
+    Watcher,
     annotate,
     as_written,
     optimise,
     unoptimised,
 )
 
-__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "as_written", "optimise", "unoptimised"]
+__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "Watcher", "annotate", "as_written", "optimise", "unoptimised"]

@@ -27,7 +27,7 @@ from vyre_py.ir.passes.simplify import simplify
 from vyre_py.ir.passes.steps import constant_steps
 from vyre_py.ir.passes.written import written_first
 
-__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "annotate", "as_written", "optimise", "unoptimised"]
+__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "Watcher", "annotate", "as_written", "optimise", "unoptimised"]
 
 Rewrite = Callable[[Program], Program]
 
@@ -60,6 +60,10 @@ class PassStep:
     after: int
     begin_ns: int = field(default=0, compare=False)
     end_ns: int = field(default=0, compare=False)
+
+
+# Who looks on: told each pass that left a step, with the Program before and after it.
+Watcher = Callable[[PassStep, Program, Program], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,8 @@ class Optimised:
 class _Run:
     """A Program on its way through the passes, with a step for each that changed it or was asked for by its level."""
 
-    def __init__(self, program: Program, known: Uniformity | None = None) -> None:
-        self.given, self.known = program, known
+    def __init__(self, program: Program, known: Uniformity | None = None, watcher: Watcher | None = None) -> None:
+        self.given, self.known, self.watcher = program, known, watcher
         self.program = program
         self.steps: list[PassStep] = []
 
@@ -115,6 +119,8 @@ class _Run:
         self.program = one(before)
         if not silent or self.program is not before:
             self.steps.append(PassStep(name, len(before.body), len(self.program.body), begin_ns, perf_counter_ns()))
+            if self.watcher is not None:
+                self.watcher(self.steps[-1], before, self.program)
 
     def require(self, most: int | None, times: int = 1) -> None:
         """Raises Overgrown where there are more than so many times the statements that are taken."""
@@ -137,7 +143,7 @@ def _all_together(program: Program) -> Program:
 
 def optimise(
     checked: Checked, *, expand: frozenset[str], legal: Sequence[Rewrite] = (), level: int = 2, fast: Sequence[Rewrite] = (), most: int | None = None,
-    subgroups: Sequence[Rewrite] = (), reports: Rewrite | None = None, copies: Sequence[Rewrite] = (),
+    subgroups: Sequence[Rewrite] = (), reports: Rewrite | None = None, copies: Sequence[Rewrite] = (), watcher: Watcher | None = None,
 ) -> Optimised:  # fmt: skip
     """Makes a checked Program ready for a target: calls of its functions are written out or stay, vectors become scalars, the ops named in `expand`
     arithmetic, the rewrites in `legal` take what the target lacks out of it, `subgroups` what it lacks of those (nothing, if not given), and the passes of
@@ -147,9 +153,9 @@ def optimise(
     Level 0 runs none, 1 folds, simplifies and drops dead code, 2 also merges what is computed twice, gathers bounds checks under guards, removes
     those that are proven, and says which workgroup arrays are written before they are read. Each pass takes time linear in the number of
     statements. Raises Overgrown where those are more than a Program may have, or more than `most` when a first round of the passes has made them
-    fewer, or far more than that before it.
+    fewer, or far more than that before it. A `watcher` is told of each pass over the Program, not of those over its functions.
     """
-    run = _Run(checked.program, checked.uniformity)
+    run = _Run(checked.program, checked.uniformity, watcher)
     if reports is not None:
         run.take("reports", reports, silent=True)
     for rewrite in copies:

@@ -14,7 +14,7 @@ import vyre_py as vp
 from vyre_py.__main__ import main
 from vyre_py.drivers.errors import DriverError
 from vyre_py.explore import trace_page as module
-from vyre_py.explore.page import write_page
+from vyre_py.explore.page import page_bytes
 from vyre_py.explore.trace_page import Bench, trace_page
 
 ROOF = Bench("peer", 100e9, 1e12, 2.0, 1e11, 5000.0)
@@ -116,7 +116,7 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     hostile = event(HOSTILE, 70, 20, program=HOSTILE, device="cpu:0", bytes=8, operations=4)
     events = [event("compile", 0, 60, cat="compile"), event("lower", 5, 40, cat="compile"), hostile]
     page = trace_page(json.dumps(events).encode(), HOSTILE, (ROOF,))
-    write_page(page, tmp_path / "t.html")
+    (tmp_path / "t.html").write_bytes(page_bytes(page))
     with browser_tab(tmp_path) as tab:
         for width, dark in ((1200, False), (400, True)):
             tab.look(width, 900, dark=dark)
@@ -147,7 +147,7 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_nothing_is_a_page(tmp_path: Path) -> None:
-    write_page(trace_page(b"[]", "empty"), tmp_path / "t.html")
+    (tmp_path / "t.html").write_bytes(page_bytes(trace_page(b"[]", "empty")))
     with browser_tab(tmp_path) as tab:
         tab.open(f"file://{tmp_path / 't.html'}")
         assert "0 spans" in tab.run("document.body.textContent") and "No launch" in tab.run("document.querySelectorAll('[role=tabpanel]')[2].textContent")

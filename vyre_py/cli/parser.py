@@ -177,6 +177,15 @@ def _served(parser: argparse.ArgumentParser) -> None:
 
 def _pages(commands: _Commands) -> None:
     alone = "The page is served to this machine alone, at an address nobody can guess, until Ctrl-C."
+    explore = _command(
+        commands, "explore", "exploring:explore", "a page of Programs: each pass, the code for each target side by side, and a run to step through",
+        json=False, epilog=f"{alone} A Python file is run, as Python runs it.",
+    )  # fmt: skip
+    explore.add_argument("file", metavar="FILE", help=f"{_CODE}; or a Python file (.py) that builds Programs")
+    explore.add_argument("arguments", nargs="*", type=given, metavar="NAME=VALUE", help="sizes, scalars and lists for the run; the rest is made up")
+    explore.add_argument("--target", action="append", dest="targets", help=f"{_TARGETS}; may be given several times (default: sm_90, wgsl, cpu)")
+    _served(explore)
+    _options(explore)
     trace = _command(commands, "trace", "tracing:trace", "a page of a trace: spans, what they add up to, a roofline", json=False, epilog=alone)
     trace.add_argument("file", metavar="FILE", help="what vyre_py.trace or VYRE_TRACE wrote; - is standard input")
     trace.add_argument("--beside", action="append", default=[], metavar="REPORT", help="a report of bench --json on the same device, for the roofline's lines")

@@ -16,7 +16,7 @@ from vyre_py.lowering.files import replacing
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
 
-__all__ = ["label_of", "read_bytes", "read_code", "read_program", "write_bytes"]
+__all__ = ["label_of", "read_bytes", "read_code", "read_program", "read_source", "write_bytes"]
 
 # More than any reader takes, so that an endless file ends here and everything else in its reader, which says why.
 _MAX_BYTES: Final = 1 << 30
@@ -47,16 +47,21 @@ def read_bytes(name: str) -> bytes:
     return data
 
 
-def _program(data: bytes, label: str) -> Program:
+def _source(data: bytes, label: str) -> Program | str:
+    """A Program in bytes or JSON, or the text of one, which is not read."""
     if data.startswith(PROGRAM.magic):
         return Program.from_bytes(data)
     if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":  # with which no text of a Program begins
         return Program.from_json(data.removeprefix(b"\xef\xbb\xbf"))
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CommandError(f"{label}: no UTF-8 text (byte {error.start} is 0x{data[error.start]:02x})") from error
-    return Program.from_text(text, label)
+
+
+def _program(data: bytes, label: str) -> Program:
+    source = _source(data, label)
+    return Program.from_text(source, label) if isinstance(source, str) else source
 
 
 def read_program(name: str) -> Program:
@@ -67,18 +72,26 @@ def read_program(name: str) -> Program:
     return _program(data, label_of(name))
 
 
+def _artifact(data: bytes, label: str) -> Artifact:
+    from vyre_py.lowering.artifact.artifact import Artifact
+    from vyre_py.lowering.errors import ArtifactError
+
+    try:
+        return Artifact.load(data)
+    except ArtifactError as error:
+        raise error.at(label) from None
+
+
 def read_code(name: str) -> Program | Artifact:
     """The Program or the artifact in a file. Raises what `read_program` raises, and ArtifactError."""
     data = read_bytes(name)
-    if data.startswith(FILE.magic):
-        from vyre_py.lowering.artifact.artifact import Artifact
-        from vyre_py.lowering.errors import ArtifactError
+    return _artifact(data, label_of(name)) if data.startswith(FILE.magic) else _program(data, label_of(name))
 
-        try:
-            return Artifact.load(data)
-        except ArtifactError as error:
-            raise error.at(label_of(name)) from None
-    return _program(data, label_of(name))
+
+def read_source(name: str) -> Program | Artifact | str:
+    """What `read_code` gives, but of a Program in text the text as it stands. Raises CommandError, WireError, ArtifactError."""
+    data = read_bytes(name)
+    return _artifact(data, label_of(name)) if data.startswith(FILE.magic) else _source(data, label_of(name))
 
 
 def write_bytes(name: str, data: bytes) -> None:

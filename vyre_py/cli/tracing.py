@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import webbrowser
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.cli.benching import measured_row, read_report
-from vyre_py.cli.output import CommandError, flush, say
+from vyre_py.cli.exploring import serve
 from vyre_py.cli.sources import label_of, read_bytes, write_bytes
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def _roof(file: str) -> Bench:
 
 def trace(arguments: argparse.Namespace) -> int:
     """Serves the page until it is interrupted, or writes it."""
-    from vyre_py.explore.page import page_html
+    from vyre_py.explore.page import page_bytes
     from vyre_py.explore.trace_page import trace_page
 
     roofs = [_roof(file) for file in arguments.beside]
@@ -38,22 +37,7 @@ def trace(arguments: argparse.Namespace) -> int:
 
     first = page()  # what is wrong with the file is said here
     if arguments.html is not None:
-        write_bytes(arguments.html, page_html(first).encode("utf-8", "backslashreplace"))
+        write_bytes(arguments.html, page_bytes(first))
         return 0
-    return _serve(page if arguments.file != "-" else lambda: first, arguments)
+    return serve(page if arguments.file != "-" else lambda: first, {}, arguments)
 
-
-def _serve(page: Any, arguments: argparse.Namespace) -> int:
-    from vyre_py.explore.server import PageServer
-
-    try:
-        server = PageServer(page, {}, arguments.port)
-    except OSError as error:
-        raise CommandError(f"port {arguments.port}: {error.strerror or error}") from error
-    with server:
-        say(server.address)
-        flush()
-        if arguments.open:
-            webbrowser.open(server.address)
-        server.serve()
-    return 0

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
-from vyre_py.lowering.files import replacing
+__all__ = ["VIEWS", "Page", "page_bytes", "page_html", "policy"]
 
-__all__ = ["VIEWS", "Page", "page_html", "policy", "write_page"]
-
-# The views that there are: each has NAME.js and NAME.css in this folder.
-VIEWS: Final = ("explore", "trace")
+# The views that there are, and the scripts of each, in this folder, where its style is NAME.css.
+VIEWS: Final[Mapping[str, tuple[str, ...]]] = {"explore": ("panes.js", "facts.js", "run.js", "explore.js"), "trace": ("trace.js",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ def _shipped(name: str) -> str:
 @lru_cache(maxsize=len(VIEWS))
 def _parts(view: str) -> tuple[str, tuple[str, ...]]:
     """The style and the scripts of a view."""
-    return _shipped("shell.css") + _shipped(f"{view}.css"), (_shipped("shell.js"), _shipped(f"{view}.js"))
+    return _shipped("shell.css") + _shipped(f"{view}.css"), tuple(map(_shipped, ("shell.js", *VIEWS[view])))
 
 
 def _hash(text: str) -> str:
@@ -73,7 +70,6 @@ def page_html(page: Page, *, live: bool = False) -> str:
     return first + "".join(holes[name] if k % 2 == 0 else name for k, name in enumerate(rest))
 
 
-def write_page(page: Page, path: Path | str) -> None:
-    """Writes a page as one file, to keep or to send: all of it or nothing, in place of one that was there. Raises OSError."""
-    with replacing(path) as file:
-        file.write(page_html(page).encode("utf-8", "backslashreplace"))
+def page_bytes(page: Page, *, live: bool = False) -> bytes:
+    """The document as a file has it, or a server sends it: nothing beside it is needed."""
+    return page_html(page, live=live).encode("utf-8", "backslashreplace")

@@ -15,7 +15,7 @@ from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 
-from vyre_py.explore.page import Page, page_html, policy
+from vyre_py.explore.page import Page, page_bytes, policy
 from vyre_py.ir.language.errors import VyreError
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "PageServer"]
@@ -83,7 +83,7 @@ class _Requests(BaseHTTPRequestHandler):
         """The page, at its address."""
         if self._wanted() == "":
             page = self.server.owner.page()
-            self._reply(200, page_html(page, live=True).encode("utf-8", "backslashreplace"), "text/html; charset=utf-8", policy(page.view))
+            self._reply(200, page_bytes(page, live=True), "text/html; charset=utf-8", policy(page.view))
         else:
             self._refuse(404)
 

@@ -1,0 +1,375 @@
+"""What the page shows of a Program, as one document of JSON's types: its text, what is wrong with it, its facts, each pass, and its code for each target, with
+the lines that belong together."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final, TypedDict
+
+from vyre_py.explore.linked_text import Linked, linked, linked_program, linked_source
+from vyre_py.explore.occupancy import Occupancy, occupancy_of
+from vyre_py.ir.check import Checked, check
+from vyre_py.ir.imports import importing
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.errors import Diagnostic, ProgramError, VyreError, printable
+from vyre_py.ir.language.nodes import Memory, MemoryStatement, Space
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes import Optimised, PassStep, annotate
+from vyre_py.ir.text.declaration_printer import print_dim
+from vyre_py.ir.text.printer import print_program
+from vyre_py.lowering.compile import lower_step, prepare_steps, step_of, text_of
+from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.lowered import Lowered
+from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target, parse_target
+
+__all__ = ["TARGETS", "CodeForm", "Known", "Pass", "Shown", "program_document"]
+
+# The targets that are shown, unless others are named.
+TARGETS: Final = ("sm_90", "wgsl", "cpu")
+_FILE: Final = "program.vir"
+_MAX_DIFFED: Final = 1500  # lines; longer texts are shown without what changed
+_UNNAMED: Final = re.compile(r"\b[vt]\d+\b")
+
+
+class PlacedFinding(TypedDict):
+    """A finding at its place in the text; line 0 where it has none."""
+
+    code: str
+    message: str
+    help: str
+    line: int
+    column: int
+    width: int
+    severity: str
+
+
+class CodeForm(TypedDict):
+    """Code of one form for one target, or `note`, why there is none."""
+
+    id: str
+    title: str
+    target: str
+    code: Linked | None
+    note: str
+
+
+class Pass(TypedDict):
+    """A pass: statements before and after, its time, and the rows of the text after it: "+" came, "-" went, " " stayed, each with the lines of the source."""
+
+    name: str
+    before: int
+    after: int
+    elapsed_ns: int
+    rows: list[tuple[str, str, list[int]]]
+    note: str
+
+
+class Passes(TypedDict):
+    """The passes for a target, and the index checks that were kept and proven."""
+
+    target: str
+    steps: list[Pass]
+    kept: int
+    proven: int
+
+
+class About(TypedDict):
+    """What is known of a line of the source: how widely its values are the same, and which code reaches it together; checks of indices by target."""
+
+    level: str
+    control: str
+    proven: dict[str, int]
+    kept: dict[str, int]
+
+
+class Kernel(TypedDict):
+    """What a kernel takes on an NVIDIA GPU."""
+
+    symbol: str
+    target: str
+    figures: dict[str, int]
+    occupancy: Occupancy | None
+
+
+class Facts(TypedDict):
+    """The Program's declarations and shape, for people."""
+
+    doc: str
+    workgroup: list[int]
+    subgroup: int
+    tiles: bool
+    over: bool
+    extents: list[str]
+    dims: list[str]
+    params: list[tuple[str, str]]
+    memories: list[dict[str, Any]]
+    statements: int
+    capabilities: list[str]
+
+
+class Shown(TypedDict):
+    """A Program on the page. Without `facts` it breaks a rule, and the findings say which."""
+
+    name: str
+    source: Linked
+    text: str
+    python: CodeForm | None
+    findings: list[PlacedFinding]
+    facts: Facts | None
+    about: dict[str, About]
+    passes: list[Passes]
+    forms: list[CodeForm]
+    kernels: list[Kernel]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is to be shown: a Program's text, or a Program that has none, with the Python file that built it, if one did; the options of its code, and the
+    targets."""
+
+    text: str | None = None
+    program: Program | None = None
+    python: tuple[str, str] | None = None  # the file's name as places have it, and its text
+    options: CompileOptions = CompileOptions()  # noqa: RUF009 - it is immutable
+    targets: tuple[str, ...] = TARGETS
+
+
+def program_document(known: Known) -> Shown:
+    """The document of a Program. A Program that breaks a rule has one, too, with its findings; what a target does not take is a note there."""
+    text = known.text if known.text is not None else print_program(known.program) if known.program is not None else ""
+    shown: Shown = {
+        "name": "", "source": linked_source(text), "text": text, "python": None, "findings": [], "facts": None, "about": {}, "passes": [], "forms": [],
+        "kernels": [],
+    }  # fmt: skip
+    try:
+        program = Program.from_text(text, _FILE)
+        shown["name"] = printable(program.name)
+        checked = check(program)
+    except ProgramError as error:
+        shown["findings"] = [_finding(diagnostic, "error") for diagnostic in error.diagnostics]
+        return shown
+    shown["findings"] = [_finding(diagnostic, "warning") for diagnostic in checked.warnings]
+    shown["facts"] = _facts(checked)
+    shown["about"] = dict(_levels(checked))
+    if known.program is not None and known.python is not None:
+        shown["python"] = _python(known.program, program, *known.python)
+    for name in known.targets:
+        _add_target(shown, checked, parse_target(name), known.options)
+    return shown
+
+
+def _finding(diagnostic: Diagnostic, severity: str) -> PlacedFinding:
+    place = diagnostic.place
+    line, column, width = (place.line, place.column, place.width) if place is not None else (0, 0, 0)
+    return {
+        "code": diagnostic.code, "message": printable(diagnostic.message), "help": printable(diagnostic.help), "line": line, "column": column,
+        "width": width, "severity": severity,
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- what is known without a target
+
+
+def _facts(checked: Checked) -> Facts:
+    program = checked.program
+    memories = [
+        {
+            "name": printable(m.name), "space": m.space.value, "type": str(m.type), "shape": [print_dim(extent) for extent in m.shape],
+            "access": m.access.value if m.space is Space.BUFFER else "", "size_bytes": _size_bytes(m),
+        }
+        for m in program.memories
+    ]  # fmt: skip
+    return {
+        "doc": printable(program.doc), "workgroup": list(program.workgroup), "subgroup": program.subgroup, "tiles": program.of_tiles,
+        "over": program.grid.over, "extents": [print_dim(extent) for extent in program.grid.extents], "dims": [printable(d.name) for d in program.dims],
+        "params": [(printable(p.name), str(p.type)) for p in program.params], "memories": memories, "statements": len(program.body),
+        "capabilities": sorted(checked.capabilities),
+    }  # fmt: skip
+
+
+def _size_bytes(memory: Memory) -> int | None:
+    """The bytes of a memory; None where its shape has sizes that are not known."""
+    extents = [extent.value for extent in memory.shape if isinstance(extent, DimConst)]
+    return prod(extents) * memory.type.size_bytes if len(extents) == memory.rank else None
+
+
+def _levels(checked: Checked) -> Iterator[tuple[str, About]]:
+    """By line: the widest difference between the values that are bound there, or, where none is, between the invocations that get there."""
+    program, known = checked.program, checked.uniformity
+    by_line: defaultdict[int, list[int]] = defaultdict(list)
+    for index in range(len(program.body)):
+        if (place := program.place(index)) is not None:
+            by_line[place.line].append(index)
+    for line, indices in sorted(by_line.items()):
+        values = [known.values[s.result.id] for index in indices if (s := program.body[index]).result is not None]
+        control = max(known.control[index] for index in indices)
+        level = max(values, default=control)
+        yield str(line), {"level": level.name.lower(), "control": control.name.lower(), "proven": {}, "kept": {}}
+
+
+def _python(built: Program, read: Program, file: str, text: str) -> CodeForm:
+    """The Python file, linked by the statements that its lines made. The text of a Program gives back the same statements in the same order."""
+    code, of_line = linked_source(text), defaultdict[int, set[int]](set)
+    if len(built.body) == len(read.body):
+        for index in range(len(built.body)):
+            here, there = built.place(index), read.place(index)
+            if here is not None and there is not None and here.file == file:
+                of_line[here.line].add(there.line)
+    code["origins"] = [sorted(of_line[number]) for number in range(1, len(code["lines"]) + 1)]
+    return {"id": "python", "title": "Python", "target": "", "code": code, "note": ""}
+
+
+# ---------------------------------------------------------------- passes
+
+
+class _Watched:
+    """Takes passes up as they run, with their texts."""
+
+    def __init__(self) -> None:
+        self.steps: list[Pass] = []
+        self._texts: dict[int, tuple[Program, Linked]] = {}
+
+    def _text(self, program: Program) -> Linked:
+        if id(program) not in self._texts:
+            self._texts[id(program)] = program, linked_program(program)  # the Program is kept, so that no other has its id
+        return self._texts[id(program)][1]
+
+    def __call__(self, step: PassStep, before: Program, after: Program) -> None:
+        made: Pass = {"name": step.name, "before": step.before, "after": step.after, "elapsed_ns": step.end_ns - step.begin_ns, "rows": [], "note": ""}
+        if after is before:
+            made["note"] = "nothing changed"
+        else:
+            made["rows"], made["note"] = _changes(self._text(before), self._text(after))
+        self.steps.append(made)
+
+
+def _changes(before: Linked, after: Linked) -> tuple[list[tuple[str, str, list[int]]], str]:
+    """The rows of the text after a pass, with those that it took away; where values have other numbers and nothing else, nothing changed."""
+    rows = [list(zip(code["lines"], code["origins"], strict=True)) for code in (before, after)]
+    if max(map(len, rows)) > _MAX_DIFFED or before["more"] or after["more"]:
+        return [(" ", *row) for row in rows[1]], f"of more than {_MAX_DIFFED} lines it is not said which changed"
+    old, new = [[_UNNAMED.sub("v", line) for line, _ in side] for side in rows]
+    found: list[tuple[str, str, list[int]]] = []
+    for tag, from_, to, start, stop in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            found += [("-", *row) for row in rows[0][from_:to]]
+        found += [(" " if tag == "equal" else "+", *row) for row in rows[1][start:stop]]
+    return found, ""
+
+
+# ---------------------------------------------------------------- targets
+
+
+def _add_target(shown: Shown, checked: Checked, target: Target, options: CompileOptions) -> None:
+    """Adds what a target makes of the Program. What it lacks is said in the place of its code."""
+    watched, debug = _Watched(), replace(options, debug=True)
+    forms = _FORMS[target.kind]
+    try:
+        steps = prepare_steps(checked, target, options, watched)
+    except (VyreError, RecursionError) as error:
+        shown["forms"] += [_form(id_, title, target, error) for id_, title, _ in forms]
+        return
+    kept, proven = _checks(shown["about"], steps, target)
+    shown["passes"].append({"target": target.name, "steps": watched.steps, "kept": kept, "proven": proven})
+    made = _Made(checked, target, steps, debug)
+    for id_, title, make in forms:
+        try:
+            shown["forms"].append(_form(id_, title, target, make(made)))
+        except (VyreError, RecursionError) as error:
+            shown["forms"].append(_form(id_, title, target, error))
+    shown["kernels"] += made.kernels
+
+
+def _form(id_: str, title: str, target: Target, made: Linked | Exception) -> CodeForm:
+    code, note = (None, printable(str(made), "\n")) if isinstance(made, Exception) else (made, "")
+    return {"id": id_, "title": title, "target": target.name, "code": code, "note": note}
+
+
+def _checks(about: dict[str, About], steps: Sequence[Optimised], target: Target) -> tuple[int, int]:
+    """Counts the index checks of each line, those that are kept and those that are proven; gives the sums."""
+    for optimised in steps:
+        for index, statement in enumerate(optimised.program.body):
+            place = optimised.program.place(index)
+            if not isinstance(statement, MemoryStatement) or place is None or str(place.line) not in about:
+                continue
+            proven = optimised.proven[index].bit_count()
+            for counts, count in ((about[str(place.line)]["proven"], proven), (about[str(place.line)]["kept"], statement.memory.rank - proven)):
+                counts[target.name] = counts.get(target.name, 0) + count
+    return sum(o.report.checks_kept for o in steps), sum(o.report.checks_removed for o in steps)
+
+
+class _Made:
+    """The code of a target, each piece made once."""
+
+    def __init__(self, checked: Checked, target: Target, steps: Sequence[Optimised], options: CompileOptions) -> None:
+        self.checked, self.target, self.steps, self.options = checked, target, steps, options
+        self.kernels: list[Kernel] = []
+        self._lowered: list[Lowered] = []
+        self._refusal: Unsupported | None = None
+
+    def program(self) -> Linked:
+        """The Programs that reach the emitter, with what is known of each access."""
+        texts = [linked_program(step.program, annotate(step)) for step in self.steps]
+        return {
+            "lines": [line for text in texts for line in text["lines"]], "origins": [origin for text in texts for origin in text["origins"]],
+            "more": sum(text["more"] for text in texts),
+        }  # fmt: skip
+
+    def lowered(self) -> list[Lowered]:
+        """What `lower` gives, with machine code where there is what makes it."""
+        if not self._lowered:
+            plain = replace(self.target, cubin=False)
+            try:
+                self._lowered = [lower_step(step, self.target, self.options) for step in self.steps]
+            except Unsupported as error:
+                if plain == self.target:
+                    raise
+                self._refusal, self._lowered = error, [lower_step(step, plain, self.options) for step in self.steps]
+            self.kernels += [kernel for step, lowered in zip(self.steps, self._lowered, strict=True) for kernel in self._kernels(step, lowered)]
+        return self._lowered
+
+    def _kernels(self, step: Optimised, lowered: Lowered) -> Iterator[Kernel]:
+        kept = step_of(step.program, lowered, self.options)
+        for symbol, figures in kept.takes(lowered.images[0]).items():
+            if "registers" in figures:
+                held = occupancy_of(self.target.arch, kept.workgroup, figures["registers"], figures.get("workgroup_bytes", 0))
+                yield {"symbol": printable(symbol), "target": self.target.name, "figures": figures, "occupancy": held}
+
+    def text(self, form: str) -> Linked:
+        """The emitted text, in one form."""
+        if form in ("ptx", "wgsl") or (form, self.target.kind) == ("llvm", "host"):
+            return linked(form, "\n".join([lowered.text for lowered in self.lowered()]))
+        return linked(form, text_of(self.steps, replace(self.target, cubin=False), self.options, form))
+
+    def sass(self) -> Linked:
+        """Machine code of an NVIDIA GPU as text. Raises Unsupported where there is none, or nothing that reads it."""
+        with importing:
+            from vyre_py.lowering.llvm.gpu.machine_code.disassemble import disassemble
+
+        lowered = self.lowered()
+        if self._refusal is not None:
+            raise self._refusal
+        codes = [image.code for one in lowered for image in one.images if image.format == "cubin"]
+        if not codes:
+            raise Unsupported(self.target.name, ["machine code: name a target such as sm_90"])
+        return linked("sass", "\n".join([disassemble(code, lines=True) for code in codes]))
+
+
+# Kind of target -> its forms: id, title, and what makes it.
+_FORMS: Final[Mapping[str, tuple[tuple[str, str, Callable[[_Made], Linked]], ...]]] = {
+    "ptx": (
+        ("vir", "optimised", _Made.program), ("llvm", "LLVM IR", lambda made: made.text("llvm")), ("ptx", "PTX", lambda made: made.text("ptx")),
+        ("sass", "SASS", _Made.sass),
+    ),
+    "wgsl": (("vir", "optimised", _Made.program), ("wgsl", "WGSL", lambda made: made.text("wgsl"))),
+    "host": (
+        ("vir", "optimised", _Made.program), ("llvm", "LLVM IR", lambda made: made.text("llvm")), ("asm", "assembly", lambda made: made.text("asm")),
+    ),
+    "reference": (("vir", "optimised", _Made.program),),
+}  # fmt: skip
