@@ -408,13 +408,14 @@ def test_calls_with_known_sizes_are_native_code(monkeypatch):
 
 
 def test_caches_of_compiled_graphs_hold_our_version(monkeypatch):
-    counters, x = torch._dynamo.utils.counters["inductor"], rows(9)
+    x = rows(9)
 
     def run():
         """Hits and misses of the cache."""
-        counters.clear()
         torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
         torch.testing.assert_close(torch.compile(lambda x: x.sin() * 2, backend="vyre")(x), x.sin() * 2)
+        counters = torch._dynamo.utils.counters["inductor"]
         return counters["fxgraph_cache_hit"], counters["fxgraph_cache_miss"]
 
     with torch._inductor.utils.fresh_cache(), torch._inductor.config.patch(fx_graph_cache=True):

@@ -23,13 +23,15 @@ _LAST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction. `take` takes an element, `combine` another state; `subgroup` is the language's own reduction of a subgroup, where it means the same."""
+    """A reduction. `take` takes an element, `combine` another state; `gather` makes a state of several elements, where that is less work than to take them
+    one by one; `subgroup` is the language's own reduction of a subgroup, where it means the same."""
 
     dtypes: Sequence[Any]
     starts: Sequence[str]
     take: Combine
     combine: Combine
     subgroup: str = ""
+    gather: Callable[[Let, Sequence[State]], list[str]] | None = None
 
 
 def _plain(kind: str, dtype: Any) -> Combine:
@@ -86,6 +88,23 @@ def _welford_combine(dtype: Any) -> Combine:
     return combine
 
 
+def _welford_gather(dtype: Any) -> Callable[[Let, Sequence[State]], list[str]]:
+    """Their mean, and the sum of squares of what they differ from it by."""
+
+    def gather(let: Let, elements: Sequence[State]) -> list[str]:
+        count = literal(len(elements), dtype)
+        mean = let(f"({total(let, [element[0] for element in elements])}) / {count}", dtype)
+        apart = [let(f"{element[0]} - {mean}", dtype) for element in elements]
+        return [mean, total(let, [let(f"{part} * {part}", dtype) for part in apart]), count]
+
+    def total(let: Let, terms: Sequence[str]) -> str:
+        while len(terms) > 1:
+            terms = [let(f"{a} + {b}", dtype) for a, b in zip(terms[::2], terms[1::2], strict=False)] + list(terms[len(terms) - len(terms) % 2 :])
+        return terms[0]
+
+    return gather
+
+
 _SUBGROUP: Final = {"sum": "add", "prod": "mul", "xor_sum": "xor", "any": "or"}
 
 
@@ -97,7 +116,9 @@ def fold_of(kind: str, dtype: Any) -> Fold:
         return Fold((dtype, torch.int64), (literal(start, dtype), literal(_LAST, torch.int64)), combine, combine)
     if kind in ("welford_reduce", "welford_combine"):
         combine = _welford_combine(dtype)
-        return Fold((dtype,) * 3, (literal(0, dtype),) * 3, _welford_take(dtype) if kind == "welford_reduce" else combine, combine)
+        if kind == "welford_combine":
+            return Fold((dtype,) * 3, (literal(0, dtype),) * 3, combine, combine)
+        return Fold((dtype,) * 3, (literal(0, dtype),) * 3, _welford_take(dtype), combine, gather=_welford_gather(dtype))
     if kind not in ("sum", "prod", "xor_sum", "any", "max", "min"):
         raise Unsupported("the backend vyre", [f"the reduction {kind}"])
     combine = _plain(kind, dtype)

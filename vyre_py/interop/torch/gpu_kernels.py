@@ -25,8 +25,7 @@ from vyre_py.drivers.cuda.launch.launcher import Launcher
 from vyre_py.drivers.launch import LaunchPlan, is_met, plan_launch
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.interop.hidden_device import gpu_device
-from vyre_py.interop.torch.runtime import TensorKernel, span_bytes
-from vyre_py.ir.language.dims import evaluate_extent
+from vyre_py.interop.torch.runtime import TensorKernel, element_count, span_bytes
 from vyre_py.lowering.artifact.parts import Aligned
 
 __all__ = ["GpuKernel", "gpu_kernel", "raise_problems"]
@@ -48,7 +47,7 @@ class _GpuPlan:
         self.entry, self.grid, self.block = plan.entry, None if plan.empty else Launcher.grid(plan.launched), bytes(plan.block)
         interface, sizes, slots = plan.binding.interface, plan.binding.sizes, plan.step.layout.buffers
         self.rows = [
-            (memory, evaluate_extent(memory.shape[0], sizes), slot.offset_bytes) for memory, slot in zip(interface.buffers, slots, strict=True)
+            (memory, element_count(memory, sizes), slot.offset_bytes) for memory, slot in zip(interface.buffers, slots, strict=True)
         ][:tensors]
 
 

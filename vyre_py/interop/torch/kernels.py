@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import sympy
@@ -20,7 +20,7 @@ from torch._inductor import ir
 from torch._inductor.codegen.common import DeferredLine, IndentedBuffer, PythonPrinter, SizeArg, TensorArg
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.virtualized import V
-from torch.utils._sympy.functions import Min
+from torch.utils._sympy.functions import FloorDiv, Min
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from vyre_py.interop.torch.accumulators import Fold, fold_of
@@ -51,6 +51,8 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
     """One fused loop."""
 
     inside_reduction: bool
+    compute: Any
+    cse: Any
     overrides = ElementwiseOps
     newvar_prefix = "let "
     kexpr = sexpr = staticmethod(_index_text)
@@ -71,8 +73,8 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         numel = self.features.reduction_numel
         few = isinstance(numel, sympy.Integer) and numel < _SERIAL
         nodes = [node for node in self.features.scheduler_nodes() if node.is_reduction()]
-        scans = any(isinstance(node.node.data, ir.Scan) for node in nodes)
-        beside = self._lie_beside(nodes)
+        self.scans = scans = any(isinstance(node.node.data, ir.Scan) for node in nodes)
+        self.beside_each_other = beside = self._lie_beside(nodes)
         self.together = bool(nodes) and beside and not few and not scans
         owned = rows_and_columns(self.features.scheduler_nodes())
         self._owning = bool(owned) and tuple(tree.numel for tree in self.range_trees if not tree.is_reduction) == tuple(owned)
@@ -173,9 +175,13 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         """An element of a buffer; half precision as f32."""
         memory = self.args.input(name)
         self._read.add(memory)
-        text, dtype = f"{memory}[{self.index_text(index)}]", V.graph.get_dtype(name)
-        wide = compute_dtype(dtype)
-        return self.cse.generate(self.loads, text if wide is dtype else f"cast({text}, {type_name(wide)})", dtype=wide)
+        dtype = V.graph.get_dtype(name)
+        found, wide = self.cse.generate(self.loads, self.place_text(memory, index), dtype=dtype), compute_dtype(dtype)
+        return found if wide is dtype else self.cse.generate(self.loads, f"cast({found}, {type_name(wide)})", dtype=wide)
+
+    def place_text(self, memory: str, index: Any) -> str:
+        """An element of a buffer of the Program."""
+        return f"{memory}[{self.index_text(index)}]"
 
     def store(self, name: str, index: Any, value: Any, mode: str | None = None) -> None:
         """Writes an element, or adds to it."""
@@ -192,7 +198,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
 
     def _store_line(self, name: str, index: Any, value: Any, mode: str | None) -> str:
         memory, dtype = self.args.output(name), V.graph.get_dtype(name)
-        place = f"{memory}[{self.index_text(index)}]"
+        place = self.place_text(memory, index)
         if mode is None:
             return f"{place} = {typed(value, dtype)}"
         if mode != "atomic_add" or type_name(dtype) not in _ATOMIC:
@@ -225,9 +231,13 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         state = [f"acc{next(self._numbers)}" for _ in fold.dtypes]
         for name, its, start in zip(state, fold.dtypes, fold.starts, strict=True):
             self.starts.writeline(f"var {name}: {type_name(its)} = {start}")
-        self._assign(self.compute, state, fold, fold.take, elements)
+        self.take(state, fold, elements)
         found = self._folded(state, fold)
         return tuple(found) if kind.startswith("welford") else found[1] if kind in ("argmax", "argmin") else found[0]
+
+    def take(self, state: Sequence[str], fold: Fold, elements: Sequence[str]) -> None:
+        """Takes the element of this turn into a state."""
+        self._assign(self.compute, state, fold, fold.take, elements)
 
     def _assign(self, lines: Any, state: Sequence[str], fold: Fold, combine: Callable[..., list[str]], other: Sequence[str]) -> None:
         let = self._letting(lines)
@@ -246,19 +256,22 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
     def _folded(self, state: Sequence[str], fold: Fold) -> list[Any]:
         """The state of all lanes together, as variables."""
         let = self._letting(self.folded)
-        names = [let(name, None) for name in state]
-        if self.together and fold.subgroup:
-            names = [let(f"subgroup_reduce_{fold.subgroup}({name})", None) for name in names]
-        elif self.together:
-            step = _LANES // 2
-            while step:
-                others = [let(f"subgroup_shuffle_xor({name}, {step})", None) for name in names]
-                names = [let(text, None) for text in fold.combine(let, names, others)]
-                step //= 2
-            names = [let(f"subgroup_broadcast({name}, 0)", None) for name in names]
+        names = self._over_subgroup(state, fold) if self.together else [let(name, None) for name in state]
         found = [self.cse.generate(self.folded, name, dtype=its) for name, its in zip(names, fold.dtypes, strict=True)]
         self._kept.update(found)
         return found
+
+    def _over_subgroup(self, state: Sequence[str], fold: Fold) -> list[str]:
+        let = self._letting(self.folded)
+        names = [let(name, None) for name in state]
+        if fold.subgroup:
+            return [let(f"subgroup_reduce_{fold.subgroup}({name})", None) for name in names]
+        step = _LANES // 2
+        while step:
+            others = [let(f"subgroup_shuffle_xor({name}, {step})", None) for name in names]
+            names = [let(text, None) for text in fold.combine(let, names, others)]
+            step //= 2
+        return [let(f"subgroup_broadcast({name}, 0)", None) for name in names]
 
     def scan(self, dtypes: Sequence[Any], combine_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, ...]:
         """Each element folded with all before it: an invocation goes through them, and keeps what it has."""
@@ -334,15 +347,20 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         renamed = {inner: self.args.output_buffers[outer] for outer, inner in self.args.input_buffers.items() if self._is_written(outer)}
         if renamed:
             body = re.sub(rf"\b({'|'.join(renamed)})\b", lambda found: renamed[found[1]], body)
-        for argument in self._tensor_arguments():
-            if argument.name in renamed or not re.search(rf"\b{argument.name}\b", body):
-                continue
-            extent = self._extent(argument.buffer)
+        arguments = [a for a in self._tensor_arguments() if a.name not in renamed and re.search(rf"\b{a.name}\b", body)]
+        extents = {argument.name: self._extent(argument.buffer) for argument in arguments}
+        body, groups = self.placed(body, extents)
+        for argument in arguments:
+            extent = extents[argument.name]
+            group = groups.get(argument.name, 1)
+            if group > 1:
+                extent = V.graph.sizevars.simplify(FloorDiv(extent, group)) if not isinstance(extent, sympy.Integer) else extent // group
             size = str(extent) if isinstance(extent, sympy.Integer) else f"n_{argument.name}"
             if not isinstance(extent, sympy.Integer):
                 dims.append(size)
                 sizes.append(self._python(extent))
-            memories.append(f"buffer {argument.name}: {type_name(argument.dtype)}[{size}] {self._access(argument.name, renamed)}")
+            axes = size if group == 1 else f"{size}, {group}"
+            memories.append(f"buffer {argument.name}: {type_name(argument.dtype)}[{axes}] {self._access(argument.name, renamed)}")
             tensors.append(argument.buffer)
         for tree in self.range_trees:
             if not isinstance(tree.numel, sympy.Integer):
@@ -360,6 +378,11 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         if self.on_gpu:
             return f"vyre_gpu_kernel('''\n{text}''', {len(tensors)}, {self.problems!r}, {V.graph.get_current_device_or_throw().index})"
         return f"vyre_kernel('''\n{text}''', {len(tensors)}{f', {self.problems!r}' if self.problems else ''})"
+
+    def placed(self, body: str, extents: Mapping[str, Any]) -> tuple[str, Mapping[str, int]]:
+        """The body with its accesses as they stay, and the buffers that are declared as groups of so many elements."""
+        del extents
+        return body, {}
 
     def _tensor_arguments(self) -> list[Any]:
         _, _, kinds, _ = self.args.python_argdefs()
@@ -390,25 +413,11 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         return str(wrapper.codegen_python_sizevar(V.graph.sizevars.simplify(expr)))
 
     def _program(self, dims: Sequence[str], declared: Sequence[str], body: str) -> str:
-        head, guards, extents = [], [], []
-        trees = [tree for tree in self.range_trees if not tree.is_reduction]
+        shape, head, guards = self.frame()
         if self._owning:
-            rows = trees.pop(0)
+            rows = next(tree for tree in self.range_trees if not tree.is_reduction)
             count = str(rows.numel) if isinstance(rows.numel, sympy.Integer) else f"cast({rows.prefix}numel, {self.index_dtype})"
             body = f"for {rows.prefix}index in 0{self.index_dtype}..{number_typed(count, self.index_dtype)} {{\n{body}}}\n"
-        for tree, axis in zip(trees[::-1], "xyz", strict=False):
-            extent = str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
-            query = f"{'workgroup_id' if self.together else 'global_id'}.{axis}"
-            extents.append(extent)
-            head.append(f"let {tree.prefix}index = cast({query}, {self.index_dtype})")
-            guards.append(f"{query} < {extent}")
-        if self.together:
-            shape = f"workgroup({_LANES}) subgroup({_LANES}) grid({', '.join(extents) or '1'})"
-            head.append(f"let lane = cast(local_index, {self.index_dtype})")
-            head += [f"let {name} = {text}" for name, text in self._wholes.items()]
-        else:
-            width = self._width if self.features.is_reduction() or self._owning else _POINTWISE if len(extents) < 2 else _SQUARE
-            shape = f"workgroup({width}) over({', '.join(extents) or '1'})"
         text = IndentedBuffer()
         text.writeline(f"program kernel({', '.join(dims)}) {shape} {{")
         with text.indent():
@@ -421,6 +430,29 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
             text.writeline("}")
         text.writeline("}")
         return str(text.getvalue())
+
+    def frame(self) -> tuple[str, list[str], list[str]]:
+        """The workgroups and the grid, what comes first, and the conditions under which there is something to do."""
+        head, guards, extents = [], [], []
+        trees = [tree for tree in self.range_trees if not tree.is_reduction][self._owning :]
+        for tree, axis in zip(trees[::-1], "xyz", strict=False):
+            query, extent = f"{'workgroup_id' if self.together else 'global_id'}.{axis}", self.extent_text(tree)
+            extents.append(extent)
+            head.append(f"let {tree.prefix}index = cast({query}, {self.index_dtype})")
+            guards.append(f"{query} < {extent}")
+        if self.together:
+            shape = f"workgroup({_LANES}) subgroup({_LANES}) grid({', '.join(extents) or '1'})"
+            head.append(f"let lane = cast(local_index, {self.index_dtype})")
+            head += [f"let {name} = {text}" for name, text in self._wholes.items()]
+        else:
+            width = self._width if self.features.is_reduction() or self._owning else _POINTWISE if len(extents) < 2 else _SQUARE
+            shape = f"workgroup({width}) over({', '.join(extents) or '1'})"
+        return shape, head, guards
+
+    @staticmethod
+    def extent_text(tree: Any) -> str:
+        """How many points an axis of loops has."""
+        return str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Writes the call."""

@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from vyre_py.interop.hidden_device import host_device
 from vyre_py.interop.torch.tensors import require_cpu
 from vyre_py.ir.language.dims import evaluate_extent
 
-__all__ = ["TensorKernel", "kernel", "programs", "span_bytes", "watching"]
+__all__ = ["TensorKernel", "element_count", "kernel", "programs", "span_bytes", "watching"]
 
 _PLANS: Final = 64  # sets of sizes that a kernel remembers
 _ADDRESS: Final = struct.Struct("<Q")
@@ -55,6 +55,11 @@ def span_bytes(tensor: Any) -> int:
     if not tensor.numel():
         return 0
     return int(1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))) * int(tensor.element_size())
+
+
+def element_count(memory: Any, sizes: Mapping[str, int]) -> int:
+    """How many elements a buffer of a Program has."""
+    return prod(evaluate_extent(extent, sizes) for extent in memory.shape)
 
 
 class TensorKernel:
@@ -130,13 +135,13 @@ class TensorKernel:
     def sizes(self, numbers: tuple[Any, ...]) -> tuple[dict[str, int], list[int]]:
         """The dims, and how many elements each buffer has, for the values of dims and params."""
         sizes = (self._plans.get(numbers) or self._planned(numbers)).plan.binding.sizes
-        return dict(sizes), [evaluate_extent(memory.shape[0], sizes) for memory in self.pipeline.artifact.interface.buffers]
+        return dict(sizes), [element_count(memory, sizes) for memory in self.pipeline.artifact.interface.buffers]
 
     def _require_room(self, call: PlannedCall, tensors: Sequence[Any]) -> None:
         problems = []
         for memory, tensor in zip(self.pipeline.artifact.interface.buffers, tensors, strict=False):
             require_cpu(tensor.device, "the backend vyre")
-            needed = evaluate_extent(memory.shape[0], call.plan.binding.sizes) * memory.type.size_bytes
+            needed = element_count(memory, call.plan.binding.sizes) * memory.type.size_bytes
             if (found := span_bytes(tensor)) < needed:
                 problems.append(f"{memory.name!r} spans {found} bytes; {needed} are needed")
         if problems:
@@ -174,7 +179,7 @@ class TensorKernel:
         plan = plan_launch(pipeline.device, step, BindingPlan(interface, sizes, params, {}, {}, {}), DispatchConfig())
         slots = step.layout.buffers
         rows = [
-            (evaluate_extent(memory.shape[0], sizes) * memory.type.size_bytes, slot.offset_bytes)
+            (element_count(memory, sizes) * memory.type.size_bytes, slot.offset_bytes)
             for memory, slot in zip(interface.buffers, slots, strict=True)
         ]
         report = rows[self.tensor_count][1] if self.problems else None

@@ -18,10 +18,11 @@ from torch._inductor.utils import get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
+from vyre_py.interop.torch.gpu.squares import SquareKernel
 from vyre_py.interop.torch.kernels import VyreKernel
 from vyre_py.interop.torch.owners import rows_and_columns
 
-__all__ = ["VyreScheduling", "backend_name", "register"]
+__all__ = ["KERNELS", "VyreScheduling", "backend_name", "register"]
 
 _PREFIX: Final = "vyre "
 # Type of device -> what generated modules import.
@@ -34,7 +35,9 @@ _IMPORTS: Final = {
 class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no types for this checker
     """Fuses as all of Inductor's SIMD backends do, and makes Programs."""
 
-    kernel_type = VyreKernel
+    def __init__(self, scheduler: Any, kind: str) -> None:
+        super().__init__(scheduler)
+        self.kernel_type = KERNELS[kind]
 
     @classmethod
     def get_backend_features(cls, device: Any) -> Any:
@@ -71,12 +74,16 @@ class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no ty
         return name
 
 
+# Type of device -> what writes the text of its kernels.
+KERNELS: Final[dict[str, type[VyreKernel]]] = {"cpu": VyreKernel, "cuda": SquareKernel}
+
+
 @cache
 def backend_name() -> str:
     """What `config.cpu_backend` and `config.cuda_backend` are while we compile. It holds a digest of what makes our kernels' text, and so do the keys of
     PyTorch's caches then."""
     digest = hashlib.sha256(version("vyre-py").encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return _PREFIX + digest.hexdigest()[:16]
 
@@ -87,9 +94,9 @@ def register() -> None:
     init_backend_registration()
     for kind in _IMPORTS:
         if kind in device_codegens:
-            _stand_beside(device_codegens[kind], f"{kind}_backend")
+            _stand_beside(device_codegens[kind], kind)
 
 
-def _stand_beside(entry: Any, setting: str) -> None:
+def _stand_beside(entry: Any, kind: str) -> None:
     others: Callable[[Any], Any] = entry.scheduling
-    entry.scheduling = lambda scheduler: VyreScheduling(scheduler) if getattr(config, setting).startswith(_PREFIX) else others(scheduler)
+    entry.scheduling = lambda scheduler: VyreScheduling(scheduler, kind) if getattr(config, f"{kind}_backend").startswith(_PREFIX) else others(scheduler)

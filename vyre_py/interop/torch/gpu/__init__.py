@@ -1,0 +1,1 @@
+"""Kernels of compiled graphs as GPUs want them."""
