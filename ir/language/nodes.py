@@ -28,9 +28,10 @@ __all__ = [
     "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "MatrixLoad", "Memory",
     "MemoryStatement",
-    "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "Subgroup",
+    "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "StripCopy",
+    "Subgroup",
     "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Unpack",
-    "Value", "Var", "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
+    "Value", "Var", "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupSignal", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -428,6 +429,31 @@ class MatrixLoad(MemoryStatement):
 
 
 @_node
+class StripCopy(MemoryStatement):
+    """Only in a Program that was made for a target: the invocation begins to copy `count` groups of elements from `source` to a workgroup array, as `CopyAsync`
+    does. The last axes of both are such groups. The first is at the indices args[1:] of the other axes of `source`, and goes to args[0]; each further one is
+    `down` further along axis `axis`, and goes `further` groups further. Zeros are copied for what is outside."""
+
+    source: Memory
+    axis: int
+    count: int
+    down: int
+    further: int
+    effect = Effect.READS | Effect.WRITES | Effect.COPIES
+    payload = MappingProxyType({"memory": Memory, "source": Memory, "axis": int, "count": int, "down": int, "further": int})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),) * self.memory.rank
+
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """What is copied."""
+        return (self.source,)
+
+
+@_node
 class WarpgroupProduct(MemoryStatement):
     """Only in a Program that was made for a target: 128 invocations, those of a warpgroup, begin to multiply 64 x `depth` elements, of `rows` that the first
     factor has, by `depth` x `width`, and add the product to elements of a private array, from its first on: those of 64 x 8 sums after those of the 64 x 8 to
@@ -470,6 +496,20 @@ class WarpgroupWait(MemoryStatement):
     def indices(self) -> tuple[Atom, ...]:
         """The first element."""
         return (Const(u32, 0),)
+
+
+@_node
+class WarpgroupSignal(Statement):
+    """Only in a Program that was made for a target: the two warpgroups of a workgroup, args[0] of which is at hand, signal each other by several numbers; `who`
+    does, which is 0, 1, or 2 for both. One that `waits` does so until the other has signalled that number; others go on. What one that `shows` wrote before
+    is seen by products of the other from the next signal on. Neither may signal a number again before the other has waited for it."""
+
+    number: int
+    who: int
+    waits: int
+    shows: int
+    effect = Effect.ORDERS | Effect.CONVERGES
+    payload = MappingProxyType({"number": int, "who": int, "waits": int, "shows": int})
 
 
 @_node
@@ -777,7 +817,9 @@ class Print(ReportStatement):
 
 ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
 # Kinds of statements of Programs that were made for a target, which the language has not.
-TARGET_KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, MatrixLoad, WarpgroupProduct, WarpgroupWait, Pack, Unpack, PackedProduct)
+TARGET_KINDS: Final[tuple[type[Statement], ...]] = (
+    TensorCore, MatrixLoad, StripCopy, WarpgroupProduct, WarpgroupWait, WarpgroupSignal, Pack, Unpack, PackedProduct,
+)  # fmt: skip
 # Kinds that only a Program of tiles has.
 TILE_KINDS: Final[tuple[type[Statement], ...]] = (TileLoad, TileStore, TileAtomicAdd, Tile)
 FENCES: Final[Mapping[Scope, type[Fence]]] = {kind.scope: kind for kind in (Fence, WorkgroupFence)}

@@ -53,6 +53,7 @@ from vyre_py.ir.language.nodes import (
     Set,
     Statement,
     Store,
+    StripCopy,
     Subgroup,
     TensorCore,
     Tile,
@@ -65,6 +66,7 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
     WarpgroupProduct,
+    WarpgroupSignal,
     WarpgroupWait,
 )  # fmt: skip
 from vyre_py.ir.language.op import Operand, Result
@@ -464,6 +466,15 @@ class _Printer:
         made = self._effect(index, s, text)
         self._line(made.text, made.remarks)
 
+    def _print_strip_copy(self, index: int, s: StripCopy) -> None:
+        def text() -> str:
+            first = f"{written_name(s.source.name)}[{', '.join([self._atom(a).text for a in s.args[1:]])}]"
+            to = f"{written_name(s.memory.name)} at {self._atom(s.args[0], u32).text}"
+            return f"strip_copy {to} = {first}, axis {s.axis}, count {s.count}, down {s.down}, further {s.further}"
+
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
     def _print_warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
         def text() -> str:
             left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=True)]
@@ -477,6 +488,11 @@ class _Printer:
         self._flush()
         text = f"warpgroup_wait {self._access(s.memory, s.indices)}, {self._atom(s.args[0], u32).text}{', releases' * s.releases}"
         self._line(text, self._remarks(index))
+
+    def _print_warpgroup_signal(self, index: int, s: WarpgroupSignal) -> None:
+        self._flush()
+        does = f"who {s.who}{', waits' * s.waits}{', shows' * s.shows}"
+        self._line(f"warpgroup_signal {s.number}, {self._atom(s.args[0], u32).text}, {does}", self._remarks(index))
 
     def _print_pack(self, index: int, s: Pack) -> None:
         def text() -> str:
@@ -536,8 +552,10 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
     TensorCore: _Printer._print_tensor_core,
     MatrixLoad: _Printer._print_matrix_load,
+    StripCopy: _Printer._print_strip_copy,
     WarpgroupProduct: _Printer._print_warpgroup_product,
     WarpgroupWait: _Printer._print_warpgroup_wait,
+    WarpgroupSignal: _Printer._print_warpgroup_signal,
     Pack: _Printer._print_pack,
     Unpack: _Printer._print_unpack,
     PackedProduct: _Printer._print_packed_product,

@@ -16,20 +16,23 @@ from vyre_py.ir.language.nodes import (
     Set,
     Space,
     Statement,
+    StripCopy,
     Tile,
     TileLoad,
     TileStore,
     Value,
     Var,
     Variable,
+    WarpgroupSignal,
 )
 from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bf16, f16, u16, u32
+from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
-from vyre_py.lowering.tiles.rings import Ring, RingPlan, RingTooLarge, Strip
+from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.tensor import (
     TOGETHER,
     WARP,
@@ -49,6 +52,9 @@ __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 _GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element
 _PAIR: Final = 2  # elements that a lane stores together as it has them
 _BAND: Final = 8  # rows of the grid
+# What warpgroups signal each other: that the second has done with strips, and that the other may begin its products.
+_DONE, _TURN = 0, 1
+_BOTH: Final = 2
 _NARROW: Final = (bf16, f16)  # elements that are handed on among lanes, so that these store more together
 
 
@@ -110,7 +116,8 @@ class _CoresRewrite(WarpRewrite):
         tiles += [(layout, s.args[-1].type.shape) for s in self.program.body if (layout := self._stores_gathered(s)) is not None]
         self.prepare(tiles)
         self._bind_lanes()
-        self._warpgroup = self.m("shr", self.index, 7) if self._plan.of_warpgroups else word(0)
+        # The same for all lanes, which the assembler sees.
+        self._warpgroup = self.shuffled("broadcast", self.m("shr", self.index, 7), word(0)) if self._plan.of_warpgroups else word(0)
         self._grid_places = self._raster()
         return super().run()
 
@@ -205,8 +212,12 @@ class _CoresRewrite(WarpRewrite):
             assert isinstance(s, For)  # what has a ring
             self._begin(index, s, ring)
         elif index in self._ends:
+            self._told.pop(self._ends[index], lambda: None)()
             self.copy(index)
             self.copy_wait(0)
+            if self._takes_turns(self._plan.rings[self._ends[index]]):
+                for number in (_DONE, _TURN):
+                    self._signal(number, 0, waits=1)
             self._end_products(self._ends[index])
         elif cores_take(s):
             assert isinstance(s, Tile)  # what tensor cores take
@@ -236,6 +247,11 @@ class _CoresRewrite(WarpRewrite):
         if ring.is_waited_for_ahead:
             self.copy_wait(ring.ahead - 1)
             self.barrier()
+        takes_turns = self._takes_turns(ring)
+        if takes_turns:
+            for number in (_DONE, _TURN):
+                self._signal(number, 1, waits=0)
+            self._told[loop] = lambda: self._signal(_DONE, 1, waits=0)
         counter = self.var(u32, word(0))
         value = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
         self.map[s.bound.id] = value
@@ -246,14 +262,29 @@ class _CoresRewrite(WarpRewrite):
             self.copy_wait(ring.ahead - 1)
             self.barrier()
 
+        if takes_turns:
+            self.copy_wait(ring.ahead - 2)
+            self._signal(_TURN, _BOTH, waits=1, shows=1)
+
         def copy_ahead() -> None:
-            if ring.is_waited_for_ahead:
+            if takes_turns:
+                self._signal(_DONE, 0, waits=1)
+                self._signal(_TURN, _BOTH, waits=0)
+            elif ring.is_waited_for_ahead:
                 self.copy_wait(ring.ahead - 2)
                 self.barrier()
             self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), step, self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
         # The loop's first product is begun before: it goes on meanwhile.
         self._due[loop] = copy_ahead
+
+    def _takes_turns(self, ring: Ring) -> bool:
+        """Whether two warpgroups take turns at the tensor cores in a loop: one computes between its products while tensor cores have those of the other."""
+        return ring.is_waited_for_ahead and self._plan.takes_turns
+
+    def _signal(self, number: int, who: int, *, waits: int, shows: int = 0) -> None:
+        """Warpgroups signal each other. The second one says that it has done with the strips of a turn; that the first one has, its handing over says."""
+        self.emit(WarpgroupSignal(None, (self._warpgroup,), number, who, waits, shows))
 
     def _turn(self, value: Atom, step: Atom, turns: Atom) -> Atom:
         """The loop's value some turns on. It may wrap, past the end."""
@@ -279,6 +310,8 @@ class _CoresRewrite(WarpRewrite):
         """Copies a tile into a strip, group by group."""
         count, total = self.invocations.count, strip.rows * strip.length // strip.lanes
         first = self.m("mul", number, strip.groups)
+        if s.memory in self._views and self._copy_rows(s, strip, first):
+            return
         if s.memory in self._views:
             for done in range(0, total, count):
                 self._put_group(strip, *self._found_group(s, strip, first, word(done), ragged=done + count > total))
@@ -291,6 +324,20 @@ class _CoresRewrite(WarpRewrite):
         for to, values in found:
             self._put_group(strip, to, values)
         self.end()
+
+    def _copy_rows(self, s: TileLoad, strip: Strip, first: Atom) -> bool:
+        """Copies a tile whose rows the invocations share out evenly, so that each goes down one column of groups; or not."""
+        m, across = self.m, strip.length // strip.lanes
+        down, rest = divmod(self.invocations.count, across)
+        axis = next(axis for axis, extent in enumerate(s.extents) if extent)
+        is_even = not rest and down % GROUPS == 0 and strip.rows % down == 0
+        if not is_even or s.indices[axis].type is not u32 or not WIDE_TYPES.isdisjoint([a.type for a in s.indices]):
+            return False
+        row, column = m("div", self.index, across), m("rem", self.index, across)
+        (*source, _) = self._sources(s, strip.lanes, row, column)[0]
+        to, further = m("add", first, self._group(strip, row, column)), down * min(GROUPS, across) if strip.swizzled else down * strip.stride // strip.lanes
+        self.emit(StripCopy(None, (to, *source), strip.memory, self._views[s.memory], axis, strip.rows // down, down, further))
+        return True
 
     def _found_group(self, s: TileLoad, strip: Strip, first: Atom, begin: Atom, *, ragged: bool) -> tuple[Atom, list[Value]]:
         """The invocation's own group, from one on: where it goes, in the strip that begins at a group, and its elements."""

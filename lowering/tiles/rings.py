@@ -46,6 +46,7 @@ _SWIZZLED_BYTES: Final = 16  # that are copied together to where warpgroups, or 
 GROUPS: Final = 8  # of such, in a swizzled row
 _TURNED_BYTES: Final = 2  # of the elements of matrices that are turned while they are loaded
 _FEWEST: Final = 2  # strips of a ring
+_WARPGROUP: Final = 128  # invocations
 _MOST: Final = 4
 
 
@@ -153,6 +154,11 @@ class RingPlan:
             self._plan_all(stay=True)
         except RingTooLarge:
             self._plan_all(stay=False)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether there are two warpgroups: of a loop with late products one computes between products while tensor cores have those of the other."""
+        return bool(self.of_warpgroups) and self._invocations == 2 * _WARPGROUP
 
     def maker(self, value: Value) -> int:
         """The statement that binds a value."""

@@ -72,6 +72,7 @@ class WarpgroupRewrite(ViewedRewrite):
         self._late_variables = {product: variable for ring in self._plan.rings.values() for product, variable in ring.late.items()}
         self._late_sets = set(map(self._setting, self._late_variables))
         self._late_flights: dict[int, _Flight] = {}  # by variable
+        self._told: dict[int, Callable[[], None]] = {}  # by loop: what tells others that a turn has done with its strips, until they are told
         self._last_set: dict[int, list[Atom]] = {}  # by loop: what the registers of a tile were set to that was set last in its own block
 
     def _product_of_warpgroups(self, index: int, s: Tile) -> None:
@@ -177,8 +178,10 @@ class WarpgroupRewrite(ViewedRewrite):
         flight = self._late_flights.pop(variable.id, None)
         if flight is not None:
             self.settle()
-            last = self._last_set.get(next(loop for loop, ring in self._plan.rings.items() if variable in ring.late.values()), [])
-            self._land(flight, behind=[atom for atom in last if atom.type.bits == _WORD_BITS])
+            loop = next(loop for loop, ring in self._plan.rings.items() if variable in ring.late.values())
+            self._land(flight, behind=[atom for atom in self._last_set.get(loop, ()) if atom.type.bits == _WORD_BITS])
+            if not self._flights:
+                self._told.pop(loop, lambda: None)()
             self._take(variable, flight)
 
     def _take(self, variable: Variable, flight: _Flight) -> None:

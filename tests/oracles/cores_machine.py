@@ -12,7 +12,16 @@ from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Batches
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.reports import Reports
-from vyre_py.ir.language.nodes import MatrixLoad, Memory, Space, TensorCore, WarpgroupProduct, WarpgroupWait
+from vyre_py.ir.language.nodes import (
+    MatrixLoad,
+    Memory,
+    Space,
+    StripCopy,
+    TensorCore,
+    WarpgroupProduct,
+    WarpgroupSignal,
+    WarpgroupWait,
+)
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
@@ -41,6 +50,15 @@ class _CoresMachine(Machine):
             for j in range(count):
                 row, element = (2 * _T + j, _G) if s.turned else (_G, count * _T + j)
                 self._put(s.memory, q * count + j, self._element(s.source, places[:, 8 * q + row], np.broadcast_to(element, places.shape)))
+        return index + 1
+
+    def _strip_copy(self, index: int, s: StripCopy) -> int:
+        to, *indices = [np.broadcast_to(self._atom(a), self.lanes.count).astype(np.int64) for a in s.args]
+        for number in range(s.count):
+            indices[s.axis] = indices[s.axis] + (s.down if number else 0)
+            for lane in np.arange(s.memory.shape[-1].value, dtype=np.uint32)[:, np.newaxis]:
+                values = self.banks[s.source].load((*indices, lane))
+                self.banks[s.memory].store(((to + number * s.further).astype(np.uint32), lane), values, self.active)
         return index + 1
 
     def _tensor_core(self, index: int, s: TensorCore) -> int:
@@ -92,13 +110,13 @@ class _CoresMachine(Machine):
             self._add(s.memory, 4 * column, product[..., 8 * column : 8 * column + 8].reshape(-1, 16, 8), adds=bool(s.adds))
         return index + 1
 
-    def _wait(self, index: int, s: WarpgroupWait) -> int:
+    def _wait(self, index: int, s: WarpgroupWait | WarpgroupSignal) -> int:
         return index + 1
 
 
 _CoresMachine.steps = Handlers("the oracle", {
-    **Machine.steps, MatrixLoad: _CoresMachine._matrix_load, TensorCore: _CoresMachine._tensor_core,
-    WarpgroupProduct: _CoresMachine._warpgroup_product, WarpgroupWait: _CoresMachine._wait,
+    **Machine.steps, StripCopy: _CoresMachine._strip_copy, MatrixLoad: _CoresMachine._matrix_load, TensorCore: _CoresMachine._tensor_core,
+    WarpgroupProduct: _CoresMachine._warpgroup_product, WarpgroupWait: _CoresMachine._wait, WarpgroupSignal: _CoresMachine._wait,
 }, without=WITHOUT_TILES)  # fmt: skip
 
 

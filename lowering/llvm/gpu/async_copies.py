@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.check.facts import definitions, uses
-from vyre_py.ir.language.nodes import Access, CopyAsync, Load, Space, Statement, Value
-from vyre_py.ir.language.types import Kind
+from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import Access, CopyAsync, Load, Space, Statement, StripCopy, Value
+from vyre_py.ir.language.types import Kind, Type, u32
 from vyre_py.ir.passes import Optimised
+from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.text import Writer
+from vyre_py.lowering.llvm.types import memory_type
 from vyre_py.lowering.rows import WIDEST_BYTES, Row
 
-__all__ = ["COPIES_SINCE", "Copied", "commit", "copied", "copy", "wait"]
+__all__ = ["COPIES_SINCE", "Copied", "commit", "copied", "copy", "copy_strip", "wait"]
 
 # The architecture from which on there are such copies.
 COPIES_SINCE: Final = 80
@@ -97,6 +100,33 @@ def copy(w: Writer, target: str, source: str, size_bytes: int, inside: str) -> N
         count = w.let(f"select i1 {inside}, i32 {size_bytes}, i32 0")
         text, registers, given = f"{text}, $2", f"{registers},r", f"{given}, i32 {count}"
     w.line(f'call void asm sideeffect "{text};", "{registers},~{{memory}}"({given})')
+
+
+def copy_strip(
+    w: Writer, s: StripCopy, places: tuple[str, str, str], indices: Sequence[str], types: Sequence[Type], extents: Sequence[str], *, wide: bool
+) -> None:
+    """Begins the copies of a statement; `places` are the array in workgroup memory, the first group there, and the buffer. Whether the first is inside, and
+    how many rows are left from there on, is found out once; all are a constant distance apart."""
+    (strip, group, base), bits, row, size = places, 64 if wide else 32, indices[s.axis], s.memory.type.size_bytes
+    is_inside = inside(w, indices, types, extents[:-1], wide, 0)
+    left = w.let(f"sub i{bits} {extents[s.axis]}, {w.let(f'zext i32 {row} to i64') if wide else row}")
+    left = w.let(f"select i1 {is_inside}, i{bits} {left}, i{bits} 0")
+    place = offset(w, [*indices, "0"], [*types, u32], extents, wide)
+    place = w.let(f"select i1 {is_inside}, i64 {place}, i64 0")  # nothing is read there, yet it is an address
+    element = w.let(f"getelementptr {memory_type(s.source.type)}, ptr addrspace(1) {base}, i64 {place}")
+    source = w.let(f"ptrtoint ptr addrspace(1) {element} to i64")
+    apart = str(s.down * size)
+    for extent in extents[s.axis + 1 :]:
+        apart = w.let(f"mul i64 {apart}, {extent if wide or extent.isdigit() else w.let(f'zext i32 {extent} to i64')}")
+    lanes = s.memory.shape[-1]
+    assert isinstance(lanes, DimConst)  # of an array in workgroup memory
+    group_bytes = lanes.value * size
+    first = w.let(f"getelementptr [{group_bytes} x i8], ptr addrspace(3) {strip}, i32 {group}")
+    target = w.let(f"ptrtoint ptr addrspace(3) {first} to i64")
+    for number in range(s.count):
+        to = w.let(f"add i64 {target}, {number * s.further * group_bytes}")
+        further = w.let(f"add i64 {source}, {w.let(f'mul i64 {apart}, {number}')}")
+        copy(w, to, further, group_bytes, w.let(f"icmp ugt i{bits} {left}, {number * s.down}"))
 
 
 def commit(w: Writer) -> None:

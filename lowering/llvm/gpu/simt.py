@@ -47,12 +47,14 @@ from vyre_py.ir.language.nodes import (
     Set,
     Space,
     Store,
+    StripCopy,
     Subgroup,
     TensorCore,
     UniformLoad,
     Value,
     Var,
     WarpgroupProduct,
+    WarpgroupSignal,
     WarpgroupWait,
 )
 from vyre_py.ir.language.op import Op, Order
@@ -482,6 +484,9 @@ class _SimtWalk:
     def warpgroup_wait(self, index: int, s: WarpgroupWait) -> None:
         self.cores.wait(s)
 
+    def warpgroup_signal(self, index: int, s: WarpgroupSignal) -> None:
+        self.cores.signal(s)
+
     # ---- copies into workgroup memory
 
     def copy_async(self, index: int, s: CopyAsync) -> None:
@@ -507,6 +512,13 @@ class _SimtWalk:
 
         self._guarded(s, self._row_proven(index, s) if count > 1 else self.proven[index], begin)
         self.done.update(range(index, index + count))
+
+    def strip_copy(self, index: int, s: StripCopy) -> None:
+        wide = s.source in self.program.widths.buffers
+        extents = [self._size(e, u64 if wide else u32) for e in s.source.shape]
+        indices = [self.atom(a) for a in s.args[1:]]
+        places = self.bases[s.memory], self.atom(s.args[0]), self.bases[s.source]
+        async_copies.copy_strip(self.w, s, places, indices, [a.type for a in s.args[1:]], extents, wide=wide)
 
     def copy_commit(self, index: int, s: CopyCommit) -> None:
         async_copies.commit(self.w)
@@ -625,8 +637,9 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
     Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, MatrixLoad: _SimtWalk.matrix_load,
     WarpgroupProduct: _SimtWalk.warpgroup_product, WarpgroupWait: _SimtWalk.warpgroup_wait,
+    WarpgroupSignal: _SimtWalk.warpgroup_signal,
     GridScan: _SimtWalk.grid_scan,
-    CopyAsync: _SimtWalk.copy_async, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
+    CopyAsync: _SimtWalk.copy_async, StripCopy: _SimtWalk.strip_copy, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
 }, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from vyre_py.ir.language.nodes import (
     Store,
     TensorCore,
     WarpgroupProduct,
+    WarpgroupSignal,
     WarpgroupWait,
 )
 from vyre_py.ir.language.program import Program
@@ -43,6 +44,9 @@ _REGISTERS: Final[Mapping[Type, str]] = {f32: "f", i32: "r"}
 _ORDERS: Final = ((0, 2, 1, 3), (0, 1))
 _WORD_BYTES: Final = 4
 _SUMS: Final = 4
+_FIRST_BARRIER: Final = 1  # of those by which warpgroups signal each other; 0 is the workgroup's
+_PAIRED: Final = 256  # invocations that meet at one
+_BOTH: Final = 2  # warpgroups
 _NEVER: Final = 0x7FE1D5C3  # the bits of a NaN that nothing computes
 _HELD_WORDS: Final = 4  # of the first factor, that an instruction of a warpgroup takes from a lane's registers
 _KINDS: Final[tuple[type[Statement], ...]] = (TensorCore, WarpgroupProduct)
@@ -198,6 +202,20 @@ class TensorCores:
             self._tied(s.memory, text, (), self._sums[s.memory], touches_memory=True)
         else:
             self._w.line(f'call void asm sideeffect "{text}", "~{{memory}}"() convergent')
+
+    def signal(self, s: WarpgroupSignal) -> None:
+        """Signals the other warpgroup, or waits for its signal, by a barrier for each number and receiver: the one signals there, the other waits."""
+        if s.shows:
+            self.fence()
+        name, own = "bar.sync" if s.waits else "bar.arrive", self._name_of(s.args[0])
+        first = _FIRST_BARRIER + 2 * s.number
+        if s.who == _BOTH:
+            barrier = self._w.let(f"add i32 {own}, {first}" if s.waits else f"sub i32 {first + 1}, {own}")
+            self._w.line(f'call void asm sideeffect "{name} $0, {_PAIRED};", "r,~{{memory}}"(i32 {barrier}) convergent')
+            return
+        barrier = str(first + (s.who if s.waits else 1 - s.who))
+        text = f"{{ .reg .pred %does; setp.eq.u32 %does, $0, {s.who}; @%does {name} {barrier}, {_PAIRED}; }}"
+        self._w.line(f'call void asm sideeffect "{text}", "r,~{{memory}}"(i32 {own}) convergent')
 
     def _tied(
         self, memory: Memory, text: str, operands: Sequence[tuple[str, str]], places: Sequence[str], *, touches_memory: bool = False, adds: bool = True

@@ -55,6 +55,7 @@ from vyre_py.ir.language.nodes import (
     Space,
     Statement,
     Store,
+    StripCopy,
     Subgroup,
     TensorCore,
     Tile,
@@ -66,6 +67,7 @@ from vyre_py.ir.language.nodes import (
     Var,
     VariableStatement,
     WarpgroupProduct,
+    WarpgroupSignal,
     WarpgroupWait,
 )
 from vyre_py.ir.language.op import Level
@@ -158,16 +160,16 @@ def test_every_kind_is_in_the_table() -> None:
                 CopyWait, TileAtomicAdd, *TARGET_KINDS,
             },
         ),
-        (any_of(Effect.CONVERGES), {Subgroup, *TARGET_KINDS}),
+        (any_of(Effect.CONVERGES), {Subgroup, *TARGET_KINDS} - {StripCopy}),
         (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad, Pack, Unpack, PackedProduct}),
         (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
         (any_of(Effect.SCANS_GRID), {GridScan}),
         (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
-        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad, *TARGET_KINDS}),
-        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd, *TARGET_KINDS}),
-        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait, WarpgroupWait}),
-        (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, *FENCES.values()}),
+        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad, *TARGET_KINDS} - {WarpgroupSignal}),
+        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd, *TARGET_KINDS} - {WarpgroupSignal}),
+        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait, StripCopy, WarpgroupWait}),
+        (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, WarpgroupSignal, *FENCES.values()}),
         (any_of(Effect.REPEATS), {For, Loop}),
         (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
         (at_most(Effect.NONE), {Let, Tile}),
@@ -238,11 +240,15 @@ def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Stateme
     sums = array("sums", Space.PRIVATE, f32)
     if kind is TensorCore:
         return TensorCore(None, (Const(u32, 0), *[value] * 12), sums)
+    if kind is WarpgroupSignal:
+        return WarpgroupSignal(None, (Const(u32, 0),), 0, 2, 1, 0)
     if kind is WarpgroupWait:
         return WarpgroupWait(None, (Const(u32, 0),), sums, 1)
     left, right = array("left", Space.WORKGROUP, u32), array("right", Space.WORKGROUP, u32)
     if kind is MatrixLoad:
         return MatrixLoad(None, (Const(u32, 0),), sums, left, 0)
+    if kind is StripCopy:
+        return StripCopy(None, (Const(u32, 0), Const(u32, 0)), sums, left, 0, 2, 8, 8)
     if kind is Pack:
         return Pack(None, (Const(u32, 0),), array("sums", Space.PRIVATE, f32), left, 0, 0, 0, 1, 8, 8, 8, 8)
     if kind is Unpack:
@@ -304,7 +310,8 @@ def test_what_it_reads_is_stored_before_and_what_it_writes_is_loaded_behind(name
     body = REWRITES[name](rewriter.finish()).body
     (at,) = (index for index, s in enumerate(body) if isinstance(s, kind))
     stored = [s.memory.name for s in body[:at] if isinstance(s, Store)]
-    read = {WarpgroupProduct: ["left", "right"], PackedProduct: ["left", "right"], Pack: ["left"], Unpack: ["left"], MatrixLoad: ["left"]}.get(kind, [])
+    read = {WarpgroupProduct: ["left", "right"], PackedProduct: ["left", "right"], **{kind: ["left"] for kind in (Pack, Unpack, MatrixLoad, StripCopy)}}
+    read = read.get(kind, [])
     factors = read if name == "dce" else ["left", "right"]  # which nothing else reads
     assert stored == [*factors, "sums"]
     assert [s.memory.name for s in body[at:] if isinstance(s, Load)] == ["sums"]

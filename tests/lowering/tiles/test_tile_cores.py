@@ -75,7 +75,7 @@ def test_products_are_right(t: Type, to: Type, tile: tuple[int, int, int], turn_
 
 @pytest.mark.parametrize("wide", [True, False], ids=["wide", "any"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("head", "tiles", "warpgroups"), [(64, (64, 64), True), (64, (64, 64), False), (16, (64, 16), False)], ids=str)
+@pytest.mark.parametrize(("head", "tiles", "warpgroups"), [(64, (64, 64), True), (64, (128, 64), True), (64, (64, 64), False), (16, (64, 16), False)], ids=str)
 def test_attention_is_right(head: int, tiles: tuple[int, int], warpgroups: bool, causal: bool, wide: bool) -> None:
     """Two products in a loop, of which the second has its first factor in registers, and is late where warpgroups compute it."""
     program = for_tensor_cores(vp.ops.attention(vp.bf16, head, causal=causal, tiles=tiles), "the oracle", 224 << 10, wide=wide, warpgroups=warpgroups)
