@@ -8,6 +8,7 @@
 # make bench-gpus         all_reduce, copies between GPUs and a stencil on all of them, beside PyTorch
 # make check              ruff, and mypy in strict mode
 # make docs               the site, in out/site; its code runs on the CPU first, and a warning is an error
+# make links              every link of the site that leads outside, asked for over the network
 # make clean              removes what the others made
 #
 # Each makes .venv when it has to. Settings: PYTHON=python3.12  EXTRAS=wgpu  WORKERS=4  PYTEST_ARGS="-k axpy"  DEMO_ARGS="--device cpu"
@@ -43,7 +44,7 @@ NOT_GPU := not [reference and not [cpu and not [wgpu
 MEMCHECK_TESTS ?= tests/drivers/test_devices.py tests/drivers/many/test_sequences.py tests/drivers/cuda/test_cuda_sequences.py tests/test_filetests.py
 SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
 
-.PHONY: help demo test test-gpu test-gpus test-gpu-memcheck bench-gpu bench-gpus long check docs site clean
+.PHONY: help demo test test-gpu test-gpus test-gpu-memcheck bench-gpu bench-gpus long check docs site links clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -103,6 +104,10 @@ site: $(VENV)/docs.stamp
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . out/site
 	@echo "out/site/index.html"
 
+# Notebooks are not run for it.
+links: $(VENV)/docs.stamp
+	$(BIN)/python -m sphinx -b linkcheck -D nb_execution_mode=off --keep-going --quiet -c docs . out/links
+
 $(VENV)/python.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "vyre-py needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -115,5 +120,5 @@ $(VENV)/%.stamp: pyproject.toml setup.py | $(VENV)/python.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist out/site out/notebooks *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out/site out/links out/notebooks *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

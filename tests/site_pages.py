@@ -13,7 +13,7 @@ from tree import ROOT
 import vyre_py as vp
 from vyre_py.ir.text.parser import parse
 
-__all__ = ["PATTERNS", "RUN_ELSEWHERE", "Block", "anchors", "blocks", "broken_links", "pages", "run_page", "runs", "shows_programs"]
+__all__ = ["PATTERNS", "RUN_ELSEWHERE", "Block", "anchors", "blocks", "broken_links", "outside_links", "pages", "run_page", "runs", "shows_programs"]
 
 # From the root; as pathlib and Sphinx both read them.
 PATTERNS: Final = (
@@ -85,9 +85,18 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
+def _links(page: Path) -> list[str]:
+    return _LINK.findall(re.sub(r"`[^`\n]*`", "", _BLOCK.sub("", page.read_text("utf-8"))))
+
+
+def outside_links(page: Path) -> list[str]:
+    """What a page links to on other sites."""
+    return [target for target in _links(page) if _ELSEWHERE.match(target)]
+
+
 def broken_links(page: Path) -> Iterator[str]:
     """What a page links to that is not there: a file, or a heading of a page."""
-    for target in _LINK.findall(re.sub(r"`[^`\n]*`", "", _BLOCK.sub("", page.read_text("utf-8")))):
+    for target in _links(page):
         if _ELSEWHERE.match(target):
             continue
         name, _, anchor = target.partition("#")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from tree import ROOT
+
+import vyre_py
 
 FLOORS = ("ir", "lowering", "drivers")
 IN_ARCHIVE = (*FLOORS, "vyre_py", "examples", "include", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
@@ -153,6 +156,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "out", copy_of_tree(folder / "tree"), cwd=folder)
     found = {path.suffix: path for path in (folder / "out").iterdir()}
     return {"wheel": found.pop(".whl"), "sdist": found.pop(".gz")}
+
+
+def test_the_version_is_one(built: dict[str, Path]) -> None:
+    """That of the package, of what is built, and of the newest release in the changelog."""
+    said, *_ = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert vyre_py.__version__ == said
+    assert [path.name.startswith(f"vyre_py-{said}") for path in built.values()] == [True, True]
 
 
 def test_what_is_built_is_fit_for_an_index(built: dict[str, Path]) -> None:

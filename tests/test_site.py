@@ -14,7 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from photograph_picture import PICTURE, before_and_after
-from site_pages import RUN_ELSEWHERE, anchors, blocks, broken_links, pages, run_page, runs, shows_programs
+from site_pages import (
+    RUN_ELSEWHERE,
+    anchors,
+    blocks,
+    broken_links,
+    outside_links,
+    pages,
+    run_page,
+    runs,
+    shows_programs,
+)
 from tree import ROOT, file_of
 
 from tests.bench.bench_pages import CASES
@@ -50,11 +60,17 @@ def test_links_lead_somewhere() -> None:
     assert found == {}
 
 
+def test_few_links_lead_outside() -> None:
+    """`make links` asks for them where there is a network; here none is added unseen."""
+    found = {link for page in pages() for link in outside_links(page)}
+    assert found == {"https://creativecommons.org/publicdomain/zero/1.0/", "https://docs.dask.org", "https://keepachangelog.com/en/1.1.0/", "https://semver.org/"}
+
+
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     links = "[1](#a-b-c-1) [2](#a-b) [3](page.md#a-b-c) [4](other.md) [5](https://a.b) `[6](no.md)`"
     page.write_text(f"# A `b` c\n\n## A b c\n\n{links}\n\n```\n# no\n[7](no.md)\n```\n")
-    assert anchors(page) == {"a-b-c", "a-b-c-1"} and list(broken_links(page)) == ["#a-b", "other.md"]
+    assert anchors(page) == {"a-b-c", "a-b-c-1"} and list(broken_links(page)) == ["#a-b", "other.md"] and list(outside_links(page)) == ["https://a.b"]
 
 
 def test_every_page_stands_in_the_contents_once() -> None:
