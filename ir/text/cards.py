@@ -61,7 +61,8 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> Markup:
     """A bar for each row, a name, an amount, and its words; the longest is as long as all are."""
     rows = list(rows)
     most = max([amount for _, amount, _ in rows], default=0) or 1
-    return table([(name, _bar(amount / most), said) for name, amount, said in rows])
+    # Without white space at which a narrow page would break the words.
+    return table([(name, _bar(amount / most), Markup(_cell(said).replace(" ", "&nbsp;"))) for name, amount, said in rows])
 
 
 def _bar(share: float) -> Markup:

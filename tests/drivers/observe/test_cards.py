@@ -61,6 +61,7 @@ class Card(HTMLParser):
         self.handle_endtag(tag)
 
     def handle_data(self, data: str) -> None:
+        data = data.replace("\u00a0", " ")
         self.text += data
         if self.rows and {"td", "th"} & set(self.open):
             self.rows[-1][-1] += data
