@@ -59,10 +59,10 @@ def fish(words: Sequence[str], folder: Path) -> set[str]:
 def zsh(words: Sequence[str], folder: Path) -> set[str]:
     """What zsh writes on a terminal once Tab was pressed: its completion works nowhere else."""
     need_program("zsh", "zsh")
-    child, terminal = pty.fork()
-    if not child:
-        os.chdir(folder)
-        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "HOME": str(folder), "COLUMNS": "200"})
+    terminal, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "HOME": str(folder), "COLUMNS": "200"}
+    child = subprocess.Popen(["zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment, start_new_session=True)
+    os.close(theirs)
 
     def read_until(mark: str) -> str:
         found, end = b"", time.monotonic() + 60
@@ -81,8 +81,9 @@ def zsh(words: Sequence[str], folder: Path) -> set[str]:
         os.write(terminal, " ".join(["vyre-py", *words]).encode() + b"\t\x18")
         return set(read_until("MARK").replace("\r", " ").split())
     finally:
+        child.kill()
+        child.wait()
         os.close(terminal)
-        os.waitpid(child, 0)
 
 
 SHELLS: Final[dict[str, Callable[[Sequence[str], Path], set[str]]]] = {"bash": bash, "fish": fish, "zsh": zsh}
