@@ -141,6 +141,13 @@ def test_there_is_no_occupancy_of_an_unknown_architecture() -> None:
     assert occupancy_of("sm_999", (32, 1, 1), 16, 0) is None
 
 
+def test_a_quick_document_leaves_out_what_a_disassembler_is_for() -> None:
+    need_nvjitlink()
+    quick = program_document(Known(TEXT, targets=("sm_90",), quick=True))
+    assert [form["id"] for form in quick["forms"] if form["code"] is None] == ["sass"]
+    assert quick["kernels"]
+
+
 def test_kernels_of_an_nvidia_gpu_have_their_figures() -> None:
     need_nvjitlink()
     shown = program_document(Known(TEXT, targets=("sm_90",)))

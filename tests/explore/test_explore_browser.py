@@ -206,6 +206,8 @@ def test_text_stands_out_in_light_and_in_dark(tab: Tab, file: Path, dark: bool) 
         opened(tab, f"file://{file}", view)
         tab.look(1400, 900, dark=dark)
         assert tab.run(CONTRAST) == []
+        tab.run("document.querySelector('button.still')?.click()")
+        assert tab.run(CONTRAST) == []
 
 
 def test_nothing_is_wider_than_a_narrow_window(tab: Tab, file: Path) -> None:

@@ -93,6 +93,17 @@ def test_what_is_played_is_what_the_interpreter_leaves(name: str) -> None:
     assert compared
 
 
+def test_a_program_of_tiles_is_played_workgroup_by_workgroup() -> None:
+    text = "program p(n) tiles grid(ceil_div(n, 8)) {\n  buffer x: f32[n] read\n  buffer y: f32[n] write\n  let a = x[workgroup_id.x * 8 : 8]\n"
+    text += "  y[workgroup_id.x * 8 : 8] = exp(a)\n}\n"
+    made = record(text, {"n": "12"}, 1)
+    assert (made["tiles"], made["groups"], made["lanes"]) == (True, [2, 1, 1], 1)
+    (load,) = [m for m in made["moments"] if m["name"] == "a"]
+    assert (load["shape"], load["value"]) == ([8], [8.0, 9.0, 10.0, 11.0, 0.0, 0.0, 0.0, 0.0])
+    assert (load["memory"], load["writes"], load["touched"]) == ("x", False, [8, 9, 10, 11, -1, -1, -1, -1])
+    assert played(made)["y"][8:] == pytest.approx([float(f"{np.exp(k):.6g}") for k in range(8, 12)], rel=1e-5)
+
+
 def test_races_asserts_and_prints_are_marked() -> None:
     text = SUMS.replace("  barrier\n", "").replace("  var s", '  print "at {}", i\n  assert x[i] < 6u32, "x is {}", x[i]\n  var s')
     made = record(text, {"n": "13"})

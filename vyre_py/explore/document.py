@@ -138,6 +138,7 @@ class Known:
     python: tuple[str, str] | None = None  # the file's name as places have it, and its text
     options: CompileOptions = CompileOptions()  # noqa: RUF009 - it is immutable
     targets: tuple[str, ...] = TARGETS
+    quick: bool = False  # without machine code as text, which another program has to read
 
 
 def program_document(known: Known) -> Shown:
@@ -160,7 +161,7 @@ def program_document(known: Known) -> Shown:
     if known.program is not None and known.python is not None:
         shown["python"] = _python(known.program, program, *known.python)
     for name in known.targets:
-        _add_target(shown, checked, parse_target(name), known.options)
+        _add_target(shown, checked, parse_target(name), known)
     return shown
 
 
@@ -266,9 +267,9 @@ def _changes(before: Linked, after: Linked) -> tuple[list[tuple[str, str, list[i
 # ---------------------------------------------------------------- targets
 
 
-def _add_target(shown: Shown, checked: Checked, target: Target, options: CompileOptions) -> None:
+def _add_target(shown: Shown, checked: Checked, target: Target, known: Known) -> None:
     """Adds what a target makes of the Program. What it lacks is said in the place of its code."""
-    watched, debug = _Watched(), replace(options, debug=True)
+    watched, options = _Watched(), known.options
     forms = _FORMS[target.kind]
     try:
         steps = prepare_steps(checked, target, options, watched)
@@ -277,7 +278,7 @@ def _add_target(shown: Shown, checked: Checked, target: Target, options: Compile
         return
     kept, proven = _checks(shown["about"], steps, target)
     shown["passes"].append({"target": target.name, "steps": watched.steps, "kept": kept, "proven": proven})
-    made = _Made(checked, target, steps, debug)
+    made = _Made(target, steps, known)
     for id_, title, make in forms:
         try:
             shown["forms"].append(_form(id_, title, target, make(made)))
@@ -307,8 +308,9 @@ def _checks(about: dict[str, About], steps: Sequence[Optimised], target: Target)
 class _Made:
     """The code of a target, each piece made once."""
 
-    def __init__(self, checked: Checked, target: Target, steps: Sequence[Optimised], options: CompileOptions) -> None:
-        self.checked, self.target, self.steps, self.options = checked, target, steps, options
+    def __init__(self, target: Target, steps: Sequence[Optimised], known: Known) -> None:
+        self.target, self.steps, self.quick = target, steps, known.quick
+        self.options = replace(known.options, debug=True)
         self.kernels: list[Kernel] = []
         self._lowered: list[Lowered] = []
         self._refusal: Unsupported | None = None
@@ -358,6 +360,8 @@ class _Made:
         codes = [image.code for one in lowered for image in one.images if image.format == "cubin"]
         if not codes:
             raise Unsupported(self.target.name, ["machine code: name a target such as sm_90"])
+        if self.quick:
+            raise Unsupported("a quick look", ["disassembly"])
         return linked("sass", "\n".join([disassemble(code, lines=True) for code in codes]))
 
 

@@ -48,7 +48,8 @@
       return;
     }
     const key = (form) => `${form.id} ${form.target}`;
-    const box = element("div", { class: "panes" });
+    const box = element("div", { class: "panes" }), old = code.querySelector(".panes");
+    const at = new Map([...(old?.children ?? [])].map((pane) => [pane.getAttribute("aria-label"), pane.querySelector(".lines")?.scrollTop ?? 0]));
     const buttons = forms.map((form) => element("button", { type: "button", "aria-pressed": "false", on: { click: () => {
       const off = hidden.has(key(form)) || (hidden.has(form.id) && !hidden.has(`+${key(form)}`));
       hidden.delete(key(form));
@@ -63,7 +64,10 @@
         const title = `${form.title}, ${form.target}`;
         if (!form.code) return element("section", { class: "pane panel", "aria-label": title }, element("h3", { text: title }), element("p", { class: "soft note", text: form.note }));
         const made = codePane(title, form.code);
-        queueMicrotask(() => links.add(made.pane));
+        queueMicrotask(() => {
+          links.add(made.pane);
+          made.pane.scroller.scrollTop = at.get(title) ?? 0;
+        });
         return made.root;
       }));
     }
@@ -79,6 +83,8 @@
       const made = codePane("Python that built it", built.code);
       fill(python, made.root);
       links.add(made.pane);
+      const first = made.lines[built.code.origins.findIndex((origins) => origins.length)];
+      if (first) made.pane.scroller.scrollTop = first.offsetTop - made.pane.scroller.clientHeight / 3;
     } else if (edited && python.firstChild) {
       fill(python, element("p", { class: "soft", text: "The text has been changed: it is no longer what the Python file builds." }));
     } else if (!built) {
@@ -104,8 +110,16 @@
     const mine = ++turn;
     state.textContent = "lowering …";
     try {
-      const told = edited ? await ask("document", { text: source.text(), options }) : await ask("subject", { number, options });
-      if (mine === turn && !told.stale) show(told);
+      const wanted = edited ? { text: source.text(), options } : { number, options }, name = edited ? "document" : "subject";
+      // What a disassembler takes long for comes after the rest.
+      const told = await ask(name, { ...wanted, quick: true });
+      if (mine !== turn || told.stale) return;
+      show(told);
+      if (!told.forms.some((form) => form.id === "sass" && !form.code)) return;
+      const whole = await ask(name, wanted);
+      if (mine !== turn || whole.stale) return;
+      shown.forms = whole.forms;
+      if (opened === "code") drawCode(); else drawn.delete("code");
     } catch (error) {
       if (mine !== turn) return;
       state.textContent = "";

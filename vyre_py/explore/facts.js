@@ -50,7 +50,8 @@ const { factsView, passesView, gridDrawing, workgroupDrawing } = (() => {
       const extent = facts.extents[axis], per = facts.workgroup[axis];
       return groups ? String(groups[axis]) : facts.over && per > 1 && !facts.tiles ? `ceil(${extent} / ${per})` : extent;
     };
-    const words = `${[0, 1, 2].map(size).filter((text, axis) => axis === 0 || text !== "1").join(" × ")} workgroups`;
+    const groupsOf = [0, 1, 2].map(size).filter((text, axis) => axis === 0 || text !== "1").join(" × ");
+    const words = `${groupsOf} ${groupsOf === "1" ? "workgroup" : "workgroups"}`;
     const width = columns * (side + gap), height = rows * (side + gap);
     const more = (nx === null || nx > columns || ny === null || ny > rows);
     return element("figure", { class: "grid" },
@@ -121,10 +122,12 @@ const { factsView, passesView, gridDrawing, workgroupDrawing } = (() => {
 
   // ---- passes
 
+  const chosen = { target: "", pass: "" };  // what was looked at, before the text was changed
   function passesView(shown) {
     if (!shown.passes.length) return element("p", { class: "soft", text: "There are passes once the Program keeps every rule." });
     const panel = element("div", { class: "stack" });
     const choice = element("select", { id: "pass-target", on: { change: () => draw() } }, shown.passes.map((one, k) => element("option", { value: String(k), text: one.target })));
+    choice.value = String(Math.max(0, shown.passes.findIndex((one) => one.target === chosen.target)));
     const root = element("div", { class: "stack" }, element("div", { class: "row" }, element("label", { for: "pass-target", text: "Passes for" }), choice), panel);
     function draw() {
       const passes = shown.passes[Number(choice.value)];
@@ -135,6 +138,7 @@ const { factsView, passesView, gridDrawing, workgroupDrawing } = (() => {
       function show(k) {
         buttons.forEach((button, j) => button.setAttribute("aria-pressed", String(j === k)));
         const step = rows[k][1];
+        [chosen.target, chosen.pass] = [passes.target, rows[k][0]];
         const came = step.rows.filter(([tag]) => tag === "+").length, went = step.rows.filter(([tag]) => tag === "-").length;
         const words = step.note || `${came} lines came, ${went} went`;
         fill(body, element("p", { class: "soft", text: `${rows[k][0]}: ${step.before} statements before, ${step.after} after, ${(step.elapsed_ns / 1e6).toFixed(2)} ms; ${words}` }));
@@ -150,7 +154,7 @@ const { factsView, passesView, gridDrawing, workgroupDrawing } = (() => {
         links.add(made.pane);
       }
       fill(panel, element("div", { class: "row", role: "group", "aria-label": "Passes in their order" }, buttons), body);
-      const first = rows.findIndex(([, step]) => step.rows.length);
+      const before = rows.findIndex(([name]) => name === chosen.pass), first = before >= 0 ? before : rows.findIndex(([, step]) => step.rows.length);
       if (rows.length) show(Math.max(0, first));
     }
     draw();

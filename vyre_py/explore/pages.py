@@ -54,7 +54,8 @@ def answers_of(subjects: Sequence[Subject], known: Known) -> dict[str, Answer]:
 
     def options(asked: Mapping[str, Any]) -> Known:
         given = _fields(asked.get("options", {}), dict)
-        return replace(known, options=replace(known.options, **{name: given[name] for name in _OPTIONS if name in given}))
+        made = replace(known.options, **{name: given[name] for name in _OPTIONS if name in given})
+        return replace(known, options=made, quick=asked.get("quick") is True)
 
     def subject(asked: Any) -> Shown:
         number = _fields(asked, dict).get("number")

@@ -38,6 +38,8 @@ from vyre_py.ir.language.nodes import (
     Space,
     Statement,
     Store,
+    TileLoad,
+    TileMemoryStatement,
     UniformLoad,
     Var,
 )
@@ -199,17 +201,21 @@ class _RecordingMachine(WatchedMachine):
         if not isinstance(s, MemoryStatement):
             return moment, None
         bank = self.banks[s.memory]
-        moment["memory"], moment["writes"] = printable(s.memory.name), not isinstance(s, Load | UniformLoad)
-        if isinstance(s, Load | UniformLoad | Store | CopyAsync | Atomic):
-            moment["touched"] = self._touched(bank, self._atoms(s.indices), mine)
+        moment["memory"], moment["writes"] = printable(s.memory.name), not isinstance(s, Load | UniformLoad | TileLoad)
+        moment["touched"] = self._accessed(bank, s, mine)[:MOST_ELEMENTS]
         return moment, bank.flat.copy() if moment["writes"] else None
 
-    def _touched(self, bank: Bank, indices: tuple[Array, ...], mine: slice) -> list[int]:
+    def _accessed(self, bank: Bank, s: MemoryStatement, mine: slice) -> list[int]:
+        """The element that each lane accesses, as `_touched` says; of what accesses no single elements none."""
+        return self._touched(bank, self._atoms(s.indices), self.active, mine) if isinstance(s, Load | UniformLoad | Store | CopyAsync | Atomic) else []
+
+    @staticmethod
+    def _touched(bank: Bank, indices: tuple[Array, ...], active: Array, mine: slice) -> list[int]:
         """The element of each lane in its memory's share; -1 outside, and for lanes that are off."""
         offset, inside = bank.locate(indices)
-        here, on = [np.broadcast_to(a, self.lanes.count)[mine] for a in (offset, inside)]
+        here, on = [np.broadcast_to(a, active.shape)[mine] for a in (offset, inside)]
         own = here - bank.base[mine] if bank.base is not None else here
-        found: list[int] = np.where(on & self.active[mine], own, -1).tolist()
+        found: list[int] = np.where(on & active[mine], own, -1).tolist()
         return found
 
     def _done(self, moment: Moment, s: Statement, mine: slice, before: Array | None) -> None:
@@ -253,6 +259,14 @@ class _RecordingTileMachine(_RecordingMachine, WatchedTileMachine):
 
     steps: ClassVar[Handlers[Step]] = WatchedTileMachine.steps
 
+    def _accessed(self, bank: Bank, s: MemoryStatement, mine: slice) -> list[int]:
+        """Each element of a tile by itself."""
+        if not isinstance(s, TileMemoryStatement):
+            return super()._accessed(bank, s, mine)
+        indices, active = self._elements(s)
+        size = prod(s.shape)
+        return self._touched(bank, indices, active, slice(mine.start * size, mine.stop * size))
+
 
 def _share(bank: Bank, lanes: Lanes, group: int) -> tuple[int, int]:
     """Where the elements of a workgroup begin in a memory, and how many they are; all of a buffer."""
@@ -288,7 +302,7 @@ def record(text: str, given: Mapping[str, str] | None = None, group: int = 0) ->
     arguments that do not fit, and for a grid of more invocations than a recording has; CommandError for text that is no value.
     """
     checked = check(Program.from_text(text, "program.vir"))
-    program = unoptimised(checked, expand=expanded_for("reference")).program
+    program = checked.program if checked.program.of_tiles else unoptimised(checked, expand=expanded_for("reference")).program
     made = arguments_of(program, given or {})
     bound = Arguments(program, made.arguments, made.sizes)
     watch, reports = Watch(program, races=True, unwritten=True), Reports()

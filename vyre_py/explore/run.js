@@ -47,7 +47,7 @@ const runView = (() => {
       const cells = elements.map((value, k) => element("span", { class: `cell${touched.has(k) ? (moment.writes ? " written" : " read") : ""}${changed.has(k) ? " changed" : ""}`,
         style: { "--part": `${Math.round(100 * part(numbers[k]))}%` }, title: `${one.name}[${k}] = ${told(value)}` }, small ? told(value) : null));
       drawn = element("div", { class: `cells${small ? " numbers" : ""}`, role: "img", "aria-label": `${head}.${does} ${elements.slice(0, LISTED).map(told).join(" ")}`,
-        style: { "grid-template-columns": `repeat(${small ? Math.min(columns, 16) : columns}, ${small ? "minmax(2.4em, auto)" : "9px"})` } }, cells);
+        style: { "grid-template-columns": rank === 1 && small ? "repeat(auto-fill, minmax(3.2em, max-content))" : `repeat(${columns}, ${small ? "minmax(2.4em, auto)" : "9px"})` } }, cells);
     } else {
       const rows = Math.ceil(elements.length / columns);
       drawn = element("canvas", { width: String(columns), height: String(rows), role: "img", "aria-label": `${head}.${does}`, style: { width: `${columns * Math.max(2, Math.floor(320 / columns))}px` } });
@@ -141,7 +141,7 @@ const runView = (() => {
       recording.ended ? element("p", { class: "warn", text: recording.ended }) : null,
       element("section", { class: "panel", "aria-label": "Steps of the run" }, controls, what, said),
       element("div", { class: "row top" },
-        element("figure", { class: "grid" }, gridDrawing(facts, recording.groups, recording.group), lanes, element("figcaption", { class: "soft", text: `workgroup ${recording.group} of ${recording.groups.join(" × ")}; filled lanes are on` })),
+        element("figure", { class: "grid" }, gridDrawing(facts, recording.groups, recording.group), lanes, element("figcaption", { class: "soft", text: `workgroup ${recording.group} of ${recording.groups.join(" × ")}${recording.tiles ? "" : "; filled lanes are on"}` })),
         element("section", { class: "panel fills", "aria-label": "Memory" }, element("h2", { text: "Memory" }), memory)),
       element("section", { class: "panel", "aria-label": "Values" }, element("h2", { text: "Values, lane by lane" }), values));
     root.addEventListener("keydown", (event) => {

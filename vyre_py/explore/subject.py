@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,11 +38,11 @@ class Subject:
     told: str = ""
 
     def document(self, known: Known) -> Shown:
-        """What the page shows of it; `known` has the options and the targets."""
+        """What the page shows of it; `known` has the options, the targets, and whether it is to be quick."""
         if self.artifact is not None:
             return _compiled(self.artifact)
         assert self.known is not None  # one of the two is there
-        return program_document(Known(self.known.text, self.known.program, self.known.python, known.options, known.targets))
+        return program_document(replace(known, text=self.known.text, program=self.known.program, python=self.known.python))
 
 
 def subjects_of(file: str) -> list[Subject]:
