@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,7 +24,7 @@ except ImportError:  # it is among the packages of the extra `dev`
 
 from torch.nn import functional
 
-from vyre_py.interop.torch import backend, fallbacks, programs, runtime
+from vyre_py.interop.torch import ahead, backend, fallbacks, programs, runtime
 from vyre_py.interop.torch.backend import compile_graph
 from vyre_py.interop.torch.gpu_kernels import raise_problems
 from vyre_py.interop.torch.scheduling import backend_name, register
@@ -324,6 +325,24 @@ def test_the_programs_of_a_model_are_shown():
     assert any("sin(" in str(program) for program in found)
     assert programs(compiled, rows(40, 50)) == found
     assert programs(torch.sin, rows(3)) == []
+
+
+@on_the_cpu
+def test_programs_are_compiled_by_other_threads_before_they_are_called(monkeypatch):
+    monkeypatch.setattr(ahead, "core_count", lambda: 2)
+    monkeypatch.setattr(ahead, "_begun", {})
+    device, begun, compiled = runtime.host_device(), [], ahead.compiled
+    monkeypatch.setattr(ahead, "compiled", lambda *given: begun.append(threading.current_thread().name) or compiled(*given))
+    launched = compare(lambda x: (x.sin().sum(0), x.cos().softmax(1)), rows(20, 37), kernels=2)
+    assert len(begun) == len({kernel.text for kernel in launched}) and all("vyre-torch" in name for name in begun)
+    assert not ahead._begun  # every text was asked for as it was begun
+    ahead.begin_compiling("program wrong", device)
+    with pytest.raises(vp.VyreError):
+        ahead.program_of("program wrong", device)
+    text = "program one() workgroup(1) over(1) {\n buffer y: f32[1] write\n y[0] = 1.0f32\n}"
+    ahead.begin_compiling(text, device)
+    ahead._forked()  # as in a child, where no thread goes on
+    assert ahead.program_of(text, device).name == "one"
 
 
 def test_others_keep_their_backend():

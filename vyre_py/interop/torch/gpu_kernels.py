@@ -57,8 +57,8 @@ class GpuKernel(TensorKernel):
     __slots__ = ("__weakref__", "_gpu_plans", "_launcher", "_word", "ordinal")
 
     def __init__(self, text: str, buffers: int, problems: Sequence[tuple[str, str]], ordinal: int) -> None:
-        super().__init__(text, buffers, problems)
         self.ordinal = ordinal
+        super().__init__(text, buffers, problems)
         self._gpu_plans: dict[tuple[Any, ...], _GpuPlan] = {}
         self._launcher: Launcher | None = None
         self._word: Any = None  # pinned memory, where the Program reports problems

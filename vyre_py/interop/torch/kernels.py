@@ -374,7 +374,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         if self.problems:
             memories.append(f"buffer {_PROBLEM}: u32[1] read_write")
         self._arguments = [*tensors, *sizes, *numbers]
-        text = self._program(dims, [*params, *memories], body)
+        self.text = text = self._program(dims, [*params, *memories], body)
         if self.on_gpu:
             return f"vyre_gpu_kernel('''\n{text}''', {len(tensors)}, {self.problems!r}, {V.graph.get_current_device_or_throw().index})"
         return f"vyre_kernel('''\n{text}''', {len(tensors)}{f', {self.problems!r}' if self.problems else ''})"

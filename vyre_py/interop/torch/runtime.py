@@ -31,6 +31,7 @@ from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.native.arrays import ExchangeTable
 from vyre_py.drivers.native.mode import Mode, ModeWord
 from vyre_py.interop.hidden_device import host_device
+from vyre_py.interop.torch.ahead import begin_compiling, program_of
 from vyre_py.interop.torch.tensors import require_cpu
 from vyre_py.ir.language.dims import evaluate_extent
 
@@ -79,6 +80,7 @@ class TensorKernel:
         self._plans: dict[tuple[Any, ...], PlannedCall] = {}
         self._pipeline: Any = None
         self._state: bytearray = unplanned(_never.address)  # what native code reads
+        begin_compiling(text, self.open())
 
     def __repr__(self) -> str:
         return f"<TensorKernel of {self.text.partition('(')[0].removeprefix('program ')!r}>"
@@ -89,7 +91,8 @@ class TensorKernel:
         if self._pipeline is None:
             with _lock:
                 if self._pipeline is None:
-                    self._pipeline = self.open().compile_native(vp.Program.from_text(self.text))
+                    device = self.open()
+                    self._pipeline = device.compile_native(program_of(self.text, device))
         return self._pipeline
 
     def open(self) -> Any:

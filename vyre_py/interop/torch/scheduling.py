@@ -18,6 +18,8 @@ from torch._inductor.utils import get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
+from vyre_py.interop.hidden_device import gpu_device, host_device
+from vyre_py.interop.torch.ahead import begin_compiling
 from vyre_py.interop.torch.gpu.squares import SquareKernel
 from vyre_py.interop.torch.kernels import VyreKernel
 from vyre_py.interop.torch.owners import rows_and_columns
@@ -62,13 +64,13 @@ class VyreScheduling(SIMDScheduling):  # type: ignore[misc]  # PyTorch has no ty
 
     def define_kernel(self, src_code: str, node_schedule: Sequence[Any], kernel: Any) -> str:
         """Writes a kernel's text to the generated module, once; gives its name there."""
-        del kernel
-        wrapper = V.graph.wrapper_code
+        wrapper, device = V.graph.wrapper_code, V.graph.get_current_device_or_throw()
         if src_code in wrapper.src_to_kernel:
             return str(wrapper.src_to_kernel[src_code])
         name = f"vyre_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[src_code] = name
-        wrapper.add_import_once(_IMPORTS[V.graph.get_current_device_or_throw().type])
+        wrapper.add_import_once(_IMPORTS[device.type])
+        begin_compiling(kernel.text, host_device() if device.type == "cpu" else gpu_device(device.index))
         origins, detailed = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, src_code, f"{origins}\n{detailed}")
         return name
