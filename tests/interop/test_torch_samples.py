@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import warnings
 
 import pytest
@@ -56,3 +57,49 @@ def test_the_page_names_what_is_wrong_here_alone(tmp_path):
     assert len(collected(tmp_path)["float32"][1]) == 3
     assert "float32" in DTYPES
     assert "| float32 | `cos` | AssertionError: far | right |" in text
+
+
+OWN_TESTS = '''
+import unittest
+import torch
+from torch._inductor.compile_fx import compile_fx
+from vyre_py.interop.torch import runtime
+
+
+class CpuTests(unittest.TestCase):
+    def compare(self, function, *arguments, kernels=1):
+        launched = []
+        with runtime.watching(launched.append):
+            found = torch.compile(function, backend=lambda graph, inputs: compile_fx(graph, inputs))(*arguments)
+            again = torch.compile(function)(*arguments)
+        torch.testing.assert_close((found, again), (function(*arguments),) * 2)
+        self.assertEqual(bool(launched), bool(kernels))
+
+    def test_ours(self):
+        self.compare(lambda x: x.sin().sum(), torch.ones(70))
+
+    def test_theirs(self):  # passes where no kernel of ours runs
+        self.compare(lambda x: x.sin() + 1, torch.ones(70), kernels=0)
+
+    def test_neither(self):
+        self.compare(lambda x: x.cos() + torch.rand(()), torch.ones(70))
+
+    @unittest.skip("for GPUs")
+    def test_skipped(self):
+        pass
+'''
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the peer is Inductor's C++")
+@pytest.mark.filterwarnings("ignore")
+def test_pytorchs_own_tests_of_inductor_are_run_with_our_backend(tmp_path):
+    from torch_inductor_tests import outcomes
+
+    (tmp_path / "test_small_inductor.py").write_text(OWN_TESTS)
+    found = {name: (became, other) for name, became, _, other in outcomes(tmp_path / "test_small_inductor.py")}
+    assert found == {
+        "CpuTests.test_neither_vyre": ("wrong", "wrong"),
+        "CpuTests.test_ours_vyre": ("right", ""),
+        "CpuTests.test_skipped_vyre": ("skipped", ""),
+        "CpuTests.test_theirs_vyre": ("wrong", "right"),
+    }
