@@ -18,18 +18,22 @@ class Arguments:
     """An argument block at `address`, and the bytes of the buffers by name, `held` so that they stay for as long as this object does.
 
     `launch.set` makes another one (`changed`): a call that runs meanwhile, in another thread or further up in this one, goes on with what it began with.
-    Interruptible code finds the address of a word of theirs in the block, at `flag_offset`.
+    Interruptible code finds the address of a word of theirs in the block, at `flag_offset`, and workgroups that meet count themselves in another, whose address
+    is at `arrivals_offset`: that is of one call alone.
     """
 
-    __slots__ = ("_flag", "_flag_offset", "address", "block", "held")
+    __slots__ = ("_arrivals", "_arrivals_offset", "_flag", "_flag_offset", "address", "block", "held")
 
-    def __init__(self, block: bytes | bytearray, held: Mapping[str, Bytes], flag_offset: int | None = None) -> None:
+    def __init__(self, block: bytes | bytearray, held: Mapping[str, Bytes], flag_offset: int | None = None, arrivals_offset: int | None = None) -> None:
         self.block = (ctypes.c_char * (len(block) or 1)).from_buffer_copy(block or b"\0")
         self.address = ctypes.addressof(self.block)
         self.held = held
         self._flag, self._flag_offset = ctypes.c_uint32(0), flag_offset
         if flag_offset is not None:
             _ADDRESS.pack_into(self.block, flag_offset, ctypes.addressof(self._flag))
+        self._arrivals, self._arrivals_offset = ctypes.c_uint64(0), arrivals_offset
+        if arrivals_offset is not None:
+            _ADDRESS.pack_into(self.block, arrivals_offset, ctypes.addressof(self._arrivals))
 
     @property
     def ended(self) -> bool:
@@ -45,4 +49,4 @@ class Arguments:
         block = bytearray(self.block)  # as it is in memory: C may have written to it
         for offset, data in values:
             block[offset : offset + len(data)] = data
-        return Arguments(block, {**self.held, **held} if held else self.held, self._flag_offset)
+        return Arguments(block, {**self.held, **held} if held else self.held, self._flag_offset, self._arrivals_offset)

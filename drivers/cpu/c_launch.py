@@ -10,6 +10,7 @@ from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.native_run import RUN_FUNCTION
 from vyre_py.drivers.launch import Launch
 from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
+from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.statuses import CStatus
 
@@ -98,6 +99,9 @@ class CpuCLaunch(CLaunch):
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch.plan, _run())
         assert isinstance(launch, CpuLaunch)
+        if launch.plan.step.cooperative:
+            missing = Missing("a launch with a grid barrier", help="its workgroups need a thread each; C runs the grid in the calling thread alone")
+            raise Unsupported("c_address on the CPU", [missing])
         self._kernel = kernel = launch._kernel
         function: Any = kernel.run
         self._live = (ctypes.c_uint64 * max(1, len(launch.plan.step.layout.buffers)))()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel
-from vyre_py.drivers.cpu.workers import run_alone, run_together, run_watched
+from vyre_py.drivers.cpu.workers import run_alone, run_at_once, run_together, run_watched
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.many.commands import require_memory
@@ -29,6 +29,8 @@ __all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "CpuCommon", "CpuLaunch", "Reporti
 SHARED_INVOCATIONS: Final = 1 << 15
 SHARED_NS: Final = 40_000
 _CALL_NS: Final = 1_500
+# Threads of one launch whose workgroups meet.
+_MOST_AT_ONCE: Final = 1024
 _ADDRESS: Final = struct.Struct("<Q")
 
 
@@ -68,10 +70,21 @@ def no_scratch(name: str, device: str, kernel: CpuKernel, error: BaseException) 
     )  # fmt: skip
 
 
+def _too_many(plan: LaunchPlan) -> LaunchError:
+    """What a grid is refused with whose workgroups cannot all have a thread."""
+    total = prod(plan.grid)
+    return LaunchError(
+        f"{plan.binding.interface.name!r} cannot be launched on {plan.device.name}: its {total} workgroups have to run at once, and {_MOST_AT_ONCE} fit",
+        meaning="workgroups that meet at a grid barrier have a thread each", cause="a grid that has an invocation for every element",
+        remedy=f"give a grid of at most {_MOST_AT_ONCE} workgroups (grid(...) in the Program, or DispatchConfig.grid), better one for each core, and let each "
+        "invocation go over the elements in a loop, by steps of the grid's size",
+    )  # fmt: skip
+
+
 class CpuCommon(NamedTuple):
     """What launches of an entry have in common for buffers of the same types and shapes: how many workgroups there are, whether they are so many that threads
-    share them, or one thread runs `alone`; what a launch counts; where slots are in the block, by name, and the flag of an interruptible kernel; the
-    names of buffers."""
+    share them, or one thread runs `alone`; what a launch counts; where slots are in the block, by name, the flag of an interruptible kernel, and the word in
+    which workgroups that meet count themselves; the names of buffers."""
 
     total: int
     large: bool
@@ -79,6 +92,7 @@ class CpuCommon(NamedTuple):
     record: LaunchRecord
     offsets: Mapping[str, int]
     flag_offset: int | None
+    arrivals_offset: int | None
     buffers: tuple[str, ...]
 
     @classmethod
@@ -87,10 +101,11 @@ class CpuCommon(NamedTuple):
         total, layout = prod(plan.grid), plan.step.layout
         # What workgroups hand on from one to the next lives as long as a call of the kernel.
         ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
-        flag = layout.find(SlotKind.CANCEL)
+        flag, arrivals = layout.find(SlotKind.CANCEL), layout.find(SlotKind.ARRIVALS)
         return cls(
             total, total * prod(plan.step.workgroup) >= SHARED_INVOCATIONS, ordered or total == 1, plan.record(),
             {slot.name: slot.offset_bytes for slot in layout.slots if slot.name}, None if flag is None else flag.offset_bytes,
+            None if arrivals is None else arrivals.offset_bytes,
             tuple([slot.name for slot in layout.buffers]),
         )  # fmt: skip
 
@@ -100,7 +115,7 @@ class CpuLaunch(Launch):
 
     _device: CpuDevice
     __slots__ = (
-        "__weakref__", "_alone", "_arguments", "_device", "_flag_offset", "_kernel", "_large", "_offsets", "_record", "_stale", "_total",
+        "__weakref__", "_alone", "_arguments", "_at_once", "_device", "_flag_offset", "_kernel", "_large", "_offsets", "_record", "_stale", "_total",
     )  # fmt: skip
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
@@ -112,7 +127,10 @@ class CpuLaunch(Launch):
                 plan.common[plan.entry] = common
         self._device = device
         self._kernel = kernel
-        self._total, self._large, self._alone, self._record, self._offsets, self._flag_offset, names = common
+        self._total, self._large, self._alone, self._record, self._offsets, self._flag_offset, arrivals, names = common
+        self._at_once = arrivals is not None
+        if self._at_once and self._total > _MOST_AT_ONCE:
+            raise _too_many(plan)
         self._stale = False
         held, block, buffers = {}, bytearray(plan.block), plan.buffers
         for name in names:
@@ -121,7 +139,7 @@ class CpuLaunch(Launch):
             held[name] = memory.bytes
             _ADDRESS.pack_into(block, self._offsets[name], memory.address + buffer.offset_bytes)
             memory.watch(self)
-        self._arguments = Arguments(block, held, self._flag_offset)
+        self._arguments = Arguments(block, held, self._flag_offset, arrivals)
         device.watch(self)
 
     def __call__(self) -> None:
@@ -133,7 +151,7 @@ class CpuLaunch(Launch):
             self._refuse()
         arguments = self._arguments  # the call's own to its end, whatever `set` and `free` do meanwhile
         try:
-            if self._flag_offset is not None:
+            if self._at_once or self._flag_offset is not None:
                 self._run_watched(arguments, None)
             elif self._alone:
                 run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)
@@ -174,10 +192,14 @@ class CpuLaunch(Launch):
         """Gives whether the kernel ended before the deadline. Raises LaunchError where a call in another thread, with the same arguments, was ended, and
         this one with it."""
         try:
-            step = self._total if self._alone else None
-            in_time = run_watched(self._kernel, arguments, self._total, self.plan.grid, self._device.threads, deadline, step)
+            if self._at_once:
+                arguments = arguments.changed({}, ())
+                in_time = run_at_once(self._kernel, arguments, self._total, self.plan.grid, deadline)
+            else:
+                step = self._total if self._alone else None
+                in_time = run_watched(self._kernel, arguments, self._total, self.plan.grid, self._device.threads, deadline, step)
         finally:
-            if arguments.ended:
+            if arguments.ended and not self._at_once:
                 self._put({}, ())  # the next call has a word of its own
                 if self._c_launch is not None:
                     self._c_launch.follow(self)

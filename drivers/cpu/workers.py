@@ -10,13 +10,15 @@ import itertools
 import os
 import threading
 import time
+from _thread import start_new_thread
+from collections.abc import Callable
 from queue import SimpleQueue
 
 from vyre_py.drivers.cpu.arguments import Arguments
-from vyre_py.drivers.cpu.memory import aligned_bytes
+from vyre_py.drivers.cpu.memory import ALIGN, aligned_bytes
 from vyre_py.drivers.cpu.module import CpuKernel
 
-__all__ = ["GridJob", "run_alone", "run_together", "run_watched"]
+__all__ = ["GridJob", "run_alone", "run_at_once", "run_together", "run_watched"]
 
 
 class _ScratchBlock:
@@ -121,6 +123,57 @@ class GridJob:
         return True
 
 
+class _MeetingJob(GridJob):
+    """A grid whose workgroups meet: each has a thread and scratch memory of its own. Either all of them run, to their end, or none: one that did not would be
+    waited for without end."""
+
+    def __init__(self, kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[int, int, int]) -> None:
+        super().__init__(kernel, arguments, total, 0, 1, grid)
+        self._apart = -(-kernel.scratch_bytes // ALIGN) * ALIGN
+        self._memory = _ScratchBlock(self._apart * total)
+        self._gate = threading.Event()
+        self._begun = False
+        self._ended = 0
+
+    def start(self) -> None:
+        """Starts the threads, and lets them in once all are there. Raises MemoryError where the system has no more threads."""
+        for number in range(self.total):
+            try:
+                start_new_thread(self.help, ())  # in one piece, whatever a signal handler raises: `Thread.start` is not
+            except RuntimeError as error:
+                raise MemoryError(f"the system gives {number} of {self.total} threads") from error
+        self._begun = True
+        self._gate.set()
+
+    def work(self) -> None:
+        """Runs one workgroup."""
+        arguments, first = self.arguments, next(self._starts)
+        assert arguments is not None  # the caller waits for this thread
+        self.kernel.run(arguments.address, self._memory.address + first * self._apart, first, first + 1, *self.grid)
+
+    def help(self) -> None:
+        """The work of one thread."""
+        self._gate.wait()
+        if not self._begun:
+            return
+        self.work()
+        with self._lock:
+            self._ended += 1
+            if self._done.locked():
+                self._done.release()
+            if self._ended == self.total:
+                self._left.release()
+
+    def finish(self, deadline: float | None = None) -> bool:
+        """Waits for all workgroups if they have begun; else none ever begins."""
+        self._gate.set()
+        if self._begun and self._ended < self.total and not self._left.acquire(timeout=_seconds_until(deadline)):
+            return False
+        self.arguments = None
+        self.over = True
+        return True
+
+
 class _ThreadPool:
     """Daemon threads that wait for jobs; they begin with the first job."""
 
@@ -214,9 +267,24 @@ def run_watched(
     """
     step = step or _step(total, threads)
     job = GridJob(kernel, arguments, total, 0, step, grid)
-    try:
+
+    def start() -> None:
         for number in range(min(threads, -(-total // step))):
             threading.Thread(target=job.help, name=f"vyre-cpu-watched-{number}", daemon=True).start()
+
+    return _watch(job, start, arguments, deadline)
+
+
+def run_at_once(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[int, int, int], deadline: float | None) -> bool:
+    """Runs all workgroups at the same time, in threads of their own, while this one waits, as `run_watched` does; code that is not interruptible goes on to
+    its end. Raises MemoryError too, before anything runs."""
+    job = _MeetingJob(kernel, arguments, total, grid)
+    return _watch(job, job.start, arguments, deadline)
+
+
+def _watch(job: GridJob, start: Callable[[], None], arguments: Arguments, deadline: float | None) -> bool:
+    try:
+        start()
         in_time = job.wait(deadline)
         if not in_time:
             arguments.end()

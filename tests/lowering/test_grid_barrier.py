@@ -190,6 +190,17 @@ def test_random_phases_by_threads_at_once(seed: int) -> None:
         assert_same(got, want, text)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_random_phases_on_the_cpu(seed: int) -> None:
+    workgroup = (4, 20, 64)[seed % 3]
+    size = workgroup * 7 - 1
+    text = phases(1000 + seed, workgroup)
+    want = phase_arguments(seed, size)
+    interpret(unoptimised(check(parse(text)), expand=EXPANDED_ONLY), want, {"n": size})
+    for opt in (0, 3):
+        assert_same(device("cpu").compile_native(parse(text), CompileOptions(opt=opt)).dispatch(phase_arguments(seed, size)), want, text)
+
+
 # ---------------------------------------------------------------- what a launch is given
 
 
@@ -215,10 +226,9 @@ def test_a_barrier_that_is_never_reached_asks_for_nothing() -> None:
 # ---------------------------------------------------------------- code
 
 
-@pytest.mark.parametrize("target", ["cpu", "wgsl"])
-def test_targets_that_lack_it_name_each_one(target: str) -> None:
+def test_a_target_that_lacks_it_names_each_one() -> None:
     with pytest.raises(Unsupported) as caught:
-        emit_text(mixed(64), target)
+        emit_text(mixed(64), "wgsl")
     assert [(m.what, m.place and m.place.line) for m in caught.value.items] == [("grid_barrier", 8), ("grid_barrier", 10)]
     assert all("launch one after the other" in m.help for m in caught.value.items)
 

@@ -270,8 +270,8 @@ PTX: Final = (
     Plant(
         "no_fence_before_the_grid",
         "A workgroup that comes to a grid barrier does not wait for its own writes to be seen.",
-        "vyre_py.lowering.llvm.gpu.grid_barrier",
-        '    w.line(f"fence {DEVICE} acq_rel")\n    found =',
+        "vyre_py.lowering.llvm.arrivals",
+        '    w.line(f"fence {scope}acq_rel")\n    found =',
         "    found =",
         Suite("test_grid_barrier.py::test_ptx_has_the_fences", "sm_90"),
     ),

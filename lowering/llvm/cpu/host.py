@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llvmlite import binding as llvm
 
-from vyre_py.ir.check.facts import has_grid_scan
+from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import TARGET_KINDS, Subgroup
 from vyre_py.lowering.artifact.parts import Entry, Image
@@ -198,9 +198,12 @@ def _emitted(optimised: Optimised, width: int, target: Target, options: CompileO
 
 
 def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
-    """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, for grid barriers, and for bodies that are too long."""
+    """Compiles for the host. Raises Unsupported for options and lane counts that mean nothing here, for a grid barrier beside a scan over the
+    grid, and for bodies that are too long."""
     options.refuse("the cpu target", frozenset({"workgroup", "opt", "debug", "interruptible"}), numerics=("strict", "fast"))
     HANDLERS.require(optimised.program)
+    if has_grid_scan(optimised.program) and has_grid_barrier(optimised.program):
+        raise Unsupported("the cpu target", [Missing("a grid_scan and a grid_barrier in one Program", help="part it in two, and launch one after the other")])
     width = lanes_for(optimised.program, target)
     if width not in WIDTHS:
         raise Unsupported("the cpu target", [Missing(f"{width} lanes", help=f"use {', '.join(map(str, WIDTHS))}")])

@@ -28,7 +28,7 @@ MAX_ELEMENTS: Final = (1 << 32) - (1 << 18)
 
 # What C libraries have everywhere, and host code may call. Anything else would be missing in the process that loads the object.
 LIBRARY: Final = frozenset({
-    "memset", "memcpy", "memmove", *(name + end for name in ("fma", "floor", "ceil", "trunc", "roundeven") for end in ("", "f")),
+    "memset", "memcpy", "memmove", "sched_yield", *(name + end for name in ("fma", "floor", "ceil", "trunc", "roundeven") for end in ("", "f")),
 })  # fmt: skip
 
 

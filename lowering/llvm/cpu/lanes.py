@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.functions.called import Signature, parameters_of, signature_of
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
@@ -24,6 +25,7 @@ from vyre_py.ir.language.nodes import (
     Barrier,
     Fence,
     Get,
+    GridBarrier,
     GridScan,
     Let,
     Load,
@@ -43,6 +45,8 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.widths import whole_size
+from vyre_py.lowering.layout import SlotKind
+from vyre_py.lowering.llvm.arrivals import meet
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.interior import find_interior
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
@@ -66,7 +70,6 @@ if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
-from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 
 __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
@@ -105,6 +108,7 @@ class _LaneWalk:
         self.permutes = Permutes(self.state)
         self.micro_kernels = MicroKernels(self.memories)
         self.control = Control(self.state)
+        self.number = ""  # that of the workgroup
         self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
         self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
         self.totals: dict[int, str] = {}  # grid scan, by its index -> where what the workgroups so far come to is kept
@@ -126,7 +130,7 @@ class _LaneWalk:
         self._begin_scans()
         self._first_place(places)
         w.block(head)
-        now = w.let(f"load i64, ptr {number}")
+        now = self.number = w.let(f"load i64, ptr {number}")
         w.branch(w.let(f"icmp ult i64 {now}, %end"), body, done)
         w.block(body)
         state.ended = done
@@ -369,6 +373,21 @@ class _LaneWalk:
         """Emits nothing: all chunks have finished the region before."""
         return index + 1
 
+    def grid_barrier(self, index: int, s: GridBarrier) -> int:
+        """Meets the other workgroups, each of which runs in a thread of its own at this time."""
+        w, slot = self.w, self.state.layout.find(SlotKind.ARRIVALS)
+        assert slot is not None  # the layout has one where there is a barrier
+        word = w.let(f"load ptr, ptr {w.let(f'getelementptr i8, ptr %block, i64 {slot.offset_bytes}')}, align {slot.size_bytes}")
+        leads = w.let(f"icmp eq i64 {self.number}, 0")
+        count = w.let(f"mul i32 {w.let('mul i32 %nx, %ny')}, %nz")
+
+        def pause() -> None:
+            self.state.look()
+            w.call("i32", "sched_yield")  # there may be more threads than cores
+
+        meet(w, f"ptr {word}", leads, count, "", pause)
+        return index + 1
+
     def grid_scan(self, index: int, s: GridScan) -> int:
         """What the workgroups before this one come to, to which its own value is added: they run in order."""
         w, type_, total = self.w, s.bound.type, self.totals[index]
@@ -424,8 +443,8 @@ class _LaneWalk:
         areas = {**state.areas, "%saved": state.saved_bytes} if state.saved_bytes else dict(state.areas)
         buffers = [(name, m) for m, name in self.memories.bases.items() if m.space is Space.BUFFER]
         pointers = [name for name, _ in buffers] + list(areas)
-        # What other threads may have written before a fence, or before an ordered atomic, is not apart from everything. A workgroup is one thread.
-        apart = "" if orders_memory(state.program) else "noalias "
+        # What other threads may have written before a fence, an ordered atomic or a grid barrier is not apart from everything. A workgroup is one thread.
+        apart = "" if orders_memory(state.program) or has_grid_barrier(state.program) else "noalias "
         promises = {name: apart if memory.access is Access.READ_WRITE else "noalias " for name, memory in buffers}
         taken = "".join([f", ptr {promises.get(name, 'noalias ')}{name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         # Not inlined: the facts about pointers would become lists on every access, as long as the number of pointers.
@@ -482,10 +501,10 @@ class _FunctionWalk(_LaneWalk):
 
 HANDLERS: Final[Handlers[Callable[..., int]]] = Handlers("the cpu target", {
     Let: _LaneWalk.let, Load: _LaneWalk.load, UniformLoad: _LaneWalk.load, Store: _LaneWalk.store, Var: _LaneWalk.var,
-    Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier, **dict.fromkeys(ATOMIC_KINDS, _LaneWalk.atomic),
+    Get: _LaneWalk.get, Set: _LaneWalk.set, Barrier: _LaneWalk.barrier, GridBarrier: _LaneWalk.grid_barrier, **dict.fromkeys(ATOMIC_KINDS, _LaneWalk.atomic),
     **dict.fromkeys(FENCES.values(), _LaneWalk.fence),
     Subgroup: _LaneWalk.together, GridScan: _LaneWalk.grid_scan, Pack: _LaneWalk.pack, Unpack: _LaneWalk.unpack, PackedProduct: _LaneWalk.product,
-}, apart=CONTROL, without={**WITHOUT_GRID_BARRIER, **WITHOUT_REPORTS, **WITHOUT_COPIES, **WITHOUT_TILES})  # fmt: skip
+}, apart=CONTROL, without={**WITHOUT_REPORTS, **WITHOUT_COPIES, **WITHOUT_TILES})  # fmt: skip
 _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}
 
