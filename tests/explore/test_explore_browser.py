@@ -252,11 +252,12 @@ def test_an_edit_checks_and_lowers_again(tab: Tab) -> None:
         assert "line 6" in finding
         assert tab.run("document.querySelectorAll('.fault.error').length") == 1
         assert tab.run("document.querySelector('.fault').closest('.line').dataset.number") == "6"
-        assert "keeps every rule" in tab.run("document.querySelector('.right').textContent")
+        assert not tab.run("document.getElementById('old').hidden")
+        assert "shl.b32" in tab.run("document.querySelector('section[aria-label^=PTX]').textContent")
         tab.click(".findings button")
         assert tab.run("document.activeElement.tagName") == "TEXTAREA"
         typed(TEXT.replace("* 2u32", "* 12345u32"))
-        assert tab.run("document.querySelector('.findings').hidden")
+        assert tab.run("[document.querySelector('.findings').hidden, document.getElementById('old').hidden]") == [True, True]
         assert "12345" in tab.run("document.querySelector('section[aria-label^=PTX]').textContent")
         assert "12345" in tab.run("document.querySelector('section[aria-label^=WGSL]').textContent")
         # Typing by keys: the caret's line is marked.

@@ -28,8 +28,9 @@
   let opened = "code";
   const views = tabs("Views", [["Code", code, () => open("code")], ["Passes", passes, () => open("passes")], ["Run", run, () => open("run")], ["Facts", facts, () => open("facts")]]);
   const note = element("p", { class: "warn", hidden: true });
+  const old = element("p", { class: "warn", id: "old", hidden: true, text: "The text has findings: what is shown here is of the text as it last kept every rule." });
   fill(document.getElementById("main"), note, element("div", { class: "work" }, element("div", { class: "stack left" }, source.root, python),
-    element("div", { class: "stack right" }, views.list, code, passes, run, facts)));
+    element("div", { class: "stack right" }, views.list, old, code, passes, run, facts)));
 
   const drawn = new Set();
   function open(name) {
@@ -76,8 +77,18 @@
   }
 
   function show(document_) {
+    source.show(document_);
+    // While one types, most texts are not whole: what was made of the last one that was stays.
+    old.hidden = !(edited && !document_.facts && shown?.facts);
+    if (old.hidden) draw(document_);
+    const errors = document_.findings.filter((one) => one.severity === "error").length;
+    state.textContent = errors ? `${errors} ${errors === 1 ? "finding" : "findings"}` : "";
+    say(errors ? `${errors} findings` : "checked and lowered");
+    document.documentElement.dataset.ready = String(++asked);
+  }
+
+  function draw(document_) {
     shown = document_;
-    source.show(shown);
     const built = shown.python;
     if (built && !edited) {
       const made = codePane("Python that built it", built.code);
@@ -92,10 +103,6 @@
     }
     drawn.clear();
     open(opened);
-    const errors = shown.findings.filter((one) => one.severity === "error").length;
-    state.textContent = errors ? `${errors} ${errors === 1 ? "finding" : "findings"}` : "";
-    say(errors ? `${errors} findings` : "checked and lowered");
-    document.documentElement.dataset.ready = String(++asked);
   }
 
   // ---- what is asked for
@@ -115,7 +122,7 @@
       const told = await ask(name, { ...wanted, quick: true });
       if (mine !== turn || told.stale) return;
       show(told);
-      if (!told.forms.some((form) => form.id === "sass" && !form.code)) return;
+      if (!told.facts || !told.forms.some((form) => form.id === "sass" && !form.code)) return;
       const whole = await ask(name, wanted);
       if (mine !== turn || whole.stale) return;
       shown.forms = whole.forms;

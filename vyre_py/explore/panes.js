@@ -189,7 +189,15 @@ const { links, codePane, sourcePane } = (() => {
         draw(input ? input.value.split("\n") : lines);
         list();
       },
-      play(place) { now = place; draw(input ? input.value.split("\n") : rows.map((row) => row.querySelector(".text").textContent)); },
+      play(place) {
+        now = place;
+        draw(input ? input.value.split("\n") : rows.map((row) => row.querySelector(".text").textContent));
+        const spot = text.querySelector(".playing")?.getBoundingClientRect(), box = scroller.getBoundingClientRect();
+        if (!spot) return;
+        const left = box.left + gutter.offsetWidth + 8;
+        if (spot.left < left) scroller.scrollLeft -= left - spot.left;
+        else if (spot.right > box.right - 8) scroller.scrollLeft += Math.min(spot.left - left, spot.right - box.right + 16);
+      },
       text: () => (input ? input.value : rows.map((row) => row.querySelector(".text").textContent).join("\n")),
       fail(message) { found = [{ code: "", message, help: "", line: 0, column: 0, width: 0, severity: "error" }]; list(); },
     };
