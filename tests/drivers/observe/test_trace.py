@@ -24,7 +24,6 @@ import pytest
 from children import child_environment
 from device_kinds import KINDS, open_device
 from fake_cuda import CUresult, FakeDriver
-from tree import ROOT
 
 import vyre_py as vp
 from vyre_py.drivers.cache.lookup import clear_memory
@@ -537,6 +536,14 @@ def test_without_the_package_nvtx_is_refused_by_name(monkeypatch: pytest.MonkeyP
     assert isinstance(vp.trace(), Trace)
 
 
+def _said_by(code: str, folder: Path, **settings: str) -> str:
+    """What a process prints that finds modules in a folder first."""
+    environment = child_environment(**settings)
+    environment["PYTHONPATH"] = f"{folder}{os.pathsep}{environment['PYTHONPATH']}"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=folder)
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize(("value", "expected"), [("1", "vyre-py compile,vyre-py load"), ("0", ""), ("", "")])
 def test_the_environment_asks_for_nvtx(value: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "nvtx.py").write_text(
@@ -548,17 +555,13 @@ def test_the_environment_asks_for_nvtx(value: str, expected: str, tmp_path: Path
         "d.compile_native(vp.Program.from_text('program p() workgroup(1) {\\n}'))\n"
         "print(','.join(getattr(sys.modules.get('nvtx'), 'said', [])), d.telemetry.overflows)"
     )
-    environment = {**os.environ, "VYRE_NVTX": value, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.strip() == f"{expected} 0".strip()
+    assert _said_by(code, tmp_path, VYRE_NVTX=value) == f"{expected} 0".strip()
 
 
 def test_the_environment_asks_for_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "nvtx.py").write_text("raise ImportError('not here')\n", "utf-8")
     code = "import vyre_py as vp\ntry:\n    vp.device('cpu')\nexcept vp.DeviceUnavailable as e:\n    print('pip install nvtx' in str(e))"
-    environment = {**os.environ, "VYRE_NVTX": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.strip() == "True"
+    assert _said_by(code, tmp_path, VYRE_NVTX="1") == "True"
 
 
 # ---- VYRE_TRACE
