@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import StripCopy
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact.parts import Divisible, Need
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need
 from vyre_py.lowering.coarsen import Coarsened
 from vyre_py.lowering.rows import element_rows, needs_of
 
@@ -37,4 +38,6 @@ def viewed(optimised: Optimised, form: Optimised) -> Coarsened | None:
         last, several = memory.shape[-1], view.shape[-1]
         if isinstance(several, DimConst) and not isinstance(last, DimConst):
             needs.append(Divisible(last, several.value))
+    copied = dict.fromkeys([s.source for s in form.program.body if isinstance(s, StripCopy)])  # by whole groups
+    needs += [Aligned(view.name, several.value * view.type.size_bytes) for view in copied if isinstance(several := view.shape[-1], DimConst)]
     return Coarsened(form, 1, needs_of(element_rows(form), form.program.body, needs), {})

@@ -119,6 +119,14 @@ def test_the_wide_kernel_says_what_it_needs() -> None:
     assert len([need for need in wide.needs if isinstance(need, Divisible)]) == 2
 
 
+@pytest.mark.parametrize(("type_", "group_bytes"), [(vp.f16, 16), (vp.f32, 8)], ids=str)
+def test_the_wide_kernel_of_a_product_needs_factors_that_begin_on_the_groups_that_it_copies(type_: vp.Type, group_bytes: int) -> None:
+    program = vp.ops.matmul(type_, tensor=True, tiles=(64, 64, 32))
+    (part,) = compile_for(program, [parse_target("compute_80")], vp.CompileOptions(opt=2)).parts
+    wide, _ = part.steps[0].entries
+    assert {need for need in wide.needs if isinstance(need, Aligned)} == {Aligned(name, group_bytes) for name in "abc"}
+
+
 @pytest.mark.parametrize("asked", [None, (8, 8, 1)], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_a_launch_has_as_many_invocations_for_either_kernel(name: str, asked: tuple[int, int, int] | None) -> None:
