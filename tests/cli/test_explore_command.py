@@ -81,6 +81,14 @@ def test_it_is_served_until_it_is_interrupted(axpy: Path) -> None:
             assert '"name":"axpy"' in connection.getresponse().read().decode()
             connection.request("POST", f"{found[2]}document", json.dumps({"text": AXPY}), {"Content-Type": "application/json"})
             assert json.loads(connection.getresponse().read())["name"] == "axpy"
+            axpy.write_text(AXPY.replace("axpy", "other"), "utf-8")
+            connection.request("GET", found[2])
+            assert '"name":"other"' in connection.getresponse().read().decode()
+            axpy.unlink()
+            connection.request("GET", found[2])
+            kept = connection.getresponse().read().decode()
+            assert '"name":"other"' in kept
+            assert "No such file" in kept
         finally:
             os.kill(process.pid, signal.SIGINT)
         assert process.wait(60) == 130

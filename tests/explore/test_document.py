@@ -192,6 +192,8 @@ def test_a_python_file_that_ends_early_shows_what_it_built(tmp_path: Path) -> No
     path.write_text("import sys\nsys.exit(3)\n", "utf-8")
     with pytest.raises(CommandError, match="ended itself: 3"):
         subjects_of(str(path))
+    path.write_text("import vyre_py as vp\nread = vp.Program.from_text('program p(n) { buffer y: u32[n] write; y[global_id.x] = 1 }')\n", "utf-8")
+    assert [subject.name for subject in subjects_of(str(path))] == ["p"]
     path.write_text("1\n", "utf-8")
     with pytest.raises(CommandError, match="it builds no Program"):
         subjects_of(str(path))

@@ -24,7 +24,7 @@ def explore(arguments: argparse.Namespace) -> int:
     from vyre_py.explore.document import TARGETS, Known
     from vyre_py.explore.page import page_bytes
     from vyre_py.explore.pages import answers_of, explore_page
-    from vyre_py.explore.subject import subjects_of
+    from vyre_py.explore.subject import read_again, subjects_of
     from vyre_py.lowering.target import parse_target
 
     targets = tuple(dict.fromkeys(parse_target(name).name for name in arguments.targets or TARGETS))
@@ -38,7 +38,17 @@ def explore(arguments: argparse.Namespace) -> int:
     if arguments.html is not None:
         write_bytes(arguments.html, page_bytes(explore_page(subjects, known, given, whole=True)))
         return 0
-    return serve(lambda: explore_page(subjects, known, given), answers_of(subjects, known), arguments)
+    loads = 0
+
+    def page() -> Page:
+        """At each further load what the file holds then."""
+        nonlocal loads
+        loads += 1
+        if loads > 1 and arguments.file != "-":
+            read_again(subjects, arguments.file)
+        return explore_page(subjects, known, given)
+
+    return serve(page, answers_of(subjects, known), arguments)
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, str]:

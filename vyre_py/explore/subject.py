@@ -1,5 +1,5 @@
-"""What is explored: the Programs of a file, or compiled code. A Python file is run, as `python FILE` runs it, and every Program that a builder finishes
-meanwhile is taken."""
+"""What is explored: the Programs of a file, or compiled code. A Python file is run, as `python FILE` runs it, and every Program is taken that a builder
+finishes meanwhile, or that a variable of the file holds at its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
     from vyre_py.lowering.artifact.parts import Image
 
-__all__ = ["Subject", "subjects_of"]
+__all__ = ["Subject", "read_again", "subjects_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,14 @@ def subjects_of(file: str) -> list[Subject]:
     return [Subject(printable(found.interface.name), artifact=found)]
 
 
+def read_again(subjects: list[Subject], file: str) -> None:
+    """Puts what a file holds now in place of what it held; where it cannot be read any more, that is said of the old ones."""
+    try:
+        subjects[:] = subjects_of(file)
+    except VyreError as error:
+        subjects[:] = [replace(subject, told=printable(str(error))) for subject in subjects]
+
+
 def _built(file: str) -> list[Subject]:
     """The Programs that a Python file builds, each once. What ends the file early is said, unless nothing was built before."""
     text = read_source(file)
@@ -70,7 +78,8 @@ def _built(file: str) -> list[Subject]:
     sys.path.insert(0, folder)
     try:
         with watched(programs.append), redirect_stdout(sys.stderr):
-            runpy.run_path(path, run_name="__main__")
+            left = runpy.run_path(path, run_name="__main__")
+        programs += [value for value in left.values() if isinstance(value, Program)]  # from bytes, text or arrays
     except SystemExit as error:
         told = f"{label_of(file)} ended itself: {error.code}" if error.code else ""
     except Exception as error:  # noqa: BLE001 - whatever a stranger's file raises
