@@ -117,6 +117,8 @@ def test_a_line_is_marked_in_every_pane_from_either_side(tab: Tab, file: Path) -
     assert any("st.shared" in line for line in found["PTX, compute_90"])
     assert any("2u" in line or "1u" in line for line in found["WGSL, wgsl"]), found["WGSL, wgsl"]
     assert found["assembly, cpu:x86-64-v3"]
+    tab.run("document.querySelectorAll('.stack-of-text .line')[5].dispatchEvent(new MouseEvent('click', " + spot + "))")
+    assert "differs between invocations; the invocations of the grid get here together" in tab.run("document.getElementById('line').textContent")
     # And back: a click on an instruction marks the line that it comes from, and the rest of what comes from it.
     tab.run("[...document.querySelectorAll('section[aria-label^=PTX] .line')].find(line => line.textContent.includes('st.shared')).click()")
     assert marked(tab) == found

@@ -9,7 +9,7 @@ const { links, codePane, sourcePane } = (() => {
 
   // ---- links
 
-  const panes = new Set();
+  const panes = new Set(), told = [];
   let pinned = [], hovered = null, now = null;
   function refresh() {
     const wanted = new Set(hovered ?? pinned);
@@ -30,8 +30,11 @@ const { links, codePane, sourcePane } = (() => {
     mark(lines, stays) {
       if (stays) { pinned = lines; hovered = null; } else hovered = lines.length ? lines : null;
       refresh();
-      if (stays) for (const pane of panes) scrolled(pane);
+      if (!stays) return;
+      for (const pane of panes) scrolled(pane);
+      for (const tell of told) tell(lines);
     },
+    tell(does) { told.push(does); },
     leave() { hovered = null; refresh(); },
     get pinned() { return pinned; },
     add(pane) { panes.add(pane); refresh(); },
@@ -97,6 +100,13 @@ const { links, codePane, sourcePane } = (() => {
   const LEVELS = {
     grid: "the same for the whole grid", workgroup: "the same for a workgroup", subgroup: "the same for a subgroup", varying: "differs between invocations",
   };
+  /** What the colours and marks beside a line say, in words. */
+  function sentence(known) {
+    const kept = sum(known.kept), proven = sum(known.proven);
+    const together = known.control === "varying" ? "not all invocations get here together" : `the invocations of ${known.control === "grid" ? "the" : "a"} ${known.control} get here together`;
+    const checks = [kept ? `${kept} checks of indices kept` : "", proven ? `${proven} not needed` : ""].filter(Boolean).join(", ");
+    return [LEVELS[known.level], together, checks].filter(Boolean).join("; ");
+  }
   const sum = (counts) => Object.values(counts).reduce((a, b) => Math.max(a, b), 0);
 
   function sourcePane(title, changed) {
@@ -110,8 +120,10 @@ const { links, codePane, sourcePane } = (() => {
     const help = element("p", { class: "soft", id: "source-help", text: changed
       ? "Type: it is checked and lowered again. The line of the cursor, or under the mouse, is marked in all code."
       : "The line under the mouse is marked in all code; a click keeps it." });
+    const line = element("p", { class: "soft", id: "line", role: "status" });
+    links.tell(([number, ...rest]) => { line.textContent = number && !rest.length && about[number] ? `Line ${number}: ${sentence(about[number])}.` : ""; });
     const findings = element("ul", { class: "findings", "aria-label": "Findings" });
-    const root = element("section", { class: "source panel", "aria-label": title }, element("h2", { text: title }), scroller, findings, legend(), help);
+    const root = element("section", { class: "source panel", "aria-label": title }, element("h2", { text: title }), scroller, line, findings, legend(), help);
     const pane = { root, scroller, from: new Map(), marked: [] };
     let rows = [], about = {}, found = [];
 
@@ -133,9 +145,9 @@ const { links, codePane, sourcePane } = (() => {
       fill(gutter, lines.map((_, k) => {
         const number = k + 1, known = about[number];
         const kept = known ? sum(known.kept) : 0, proven = known ? sum(known.proven) : 0;
-        const words = known ? `${LEVELS[known.level]}; reached by invocations together: ${known.control === "varying" ? "no" : known.control}` : null;
+        const words = known ? sentence(known) : null;
         return element("div", { class: `row-of-gutter ${known ? `u-${known.level}` : ""}`, title: words },
-          element("span", { class: kept ? "checks warn" : "checks good", title: kept || proven ? `${kept} checks of indices kept, ${proven} not needed` : null,
+          element("span", { class: kept ? "checks warn" : "checks good", title: words,
             text: kept ? `?${kept}` : proven ? `✓${proven}` : "" }), element("span", { class: "number", text: String(number) }));
       }));
       pane.from = new Map(rows.map((row, k) => [k + 1, [row]]));
