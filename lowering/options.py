@@ -50,8 +50,8 @@ class CompileOptions(ValueRecord):
     in the code, in WGSL as comments. `asserts` says whether asserts are in the code; without them their conditions cost nothing. `print_bytes` is the room
     for what the prints of a launch say until it is waited for; with 0 they are not in the code. Raises Unsupported for a value that no target knows.
 
-    `tensor` names the architecture whose tensor cores' bits the products `mma_tensor` of 16-bit floats are to have, "sm_90": on such a GPU, and on the
-    reference device, which computes them exactly so; other targets refuse them. None leaves them to the target.
+    `tensor` names the architecture whose tensor cores' bits the products `mma_tensor` of floats are to have, "sm_90": on such a GPU (those of 8 bits by
+    warpgroups alone), and on the reference device, which computes them exactly so; other targets refuse them. None leaves them to the target.
 
     For NVIDIA GPUs and CPUs: `interruptible` lets loops look at a flag, so that a dispatch with a timeout can be ended. On a CPU, what a signal handler raises
     ends the kernel as well, as KeyboardInterrupt does; resident buffers then hold what it had written. It costs some 5 % there, in loops of few instructions a

@@ -8,26 +8,34 @@ others, "Numerical behavior of NVIDIA tensor cores", 2021, and arXiv 2511.10909.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.language.types import Array, Type, f32, scalar_of
+from vyre_py.ir.evaluate.tile_meanings import mma
+from vyre_py.ir.language.types import Array, Type, f16, f32, f64, scalar_of
 
 __all__: list[str] = []  # through the package
 
 _LEAST: Final = f32.least_exponent
 _FRACTION: Final = f32.fraction_bits + 1
 _AT_ONCE_BYTES: Final = 32
+_BITS, _BYTE_BITS = 25, 13
 _TF32_MASK: Final = 0xFFFFE000
 _GREATEST: Final = 128  # the exponent from which on nothing is finite
 
 
 def mma_sm90(t: Type, numbers: tuple[int, ...], a: Array, b: Array, acc: Array) -> Array:
     """By GPUs of compute capability 9.0: the products of 32 bytes of a factor at once, of 25 bits below the greatest exponent. Of factors of f32 the lowest 13
-    bits are not taken in (tf32)."""
-    at_once = _AT_ONCE_BYTES // a.dtype.itemsize
-    return _chain(_upper(a), _upper(b), acc, at_once=at_once, bits=25)
+    bits are not taken in (tf32). Of floats of 8 bits, as products of warpgroups take them, 13 bits are added, and of a sum 14 are kept. A sum of f16 is
+    rounded to the nearest one. Products of f64 are a chain of fused multiply-adds."""
+    if t.scalar is f64:
+        return mma(t, numbers, a, b, acc)
+    at_once, is_byte = _AT_ONCE_BYTES // a.dtype.itemsize, a.dtype.itemsize == 1
+    bits, rounded = _BYTE_BITS if is_byte else _BITS, _halved if t.scalar is f16 else partial(_cut, bits=_BYTE_BITS + 1 if is_byte else _FRACTION)
+    return _chain(_upper(a), _upper(b), acc, at_once, bits, rounded).astype(acc.dtype)
 
 
 def _upper(x: Array) -> Array:
@@ -44,20 +52,24 @@ def _exponents(x: Array, least: int) -> Array:
     return np.where(x == 0, least, np.maximum(exponents - 1, least)).astype(np.int64)
 
 
-def _cut(x: Array) -> Array:
-    """f64 cut toward zero to f32, infinite from 2^128 on."""
+def _halved(x: Array) -> Array:
+    """f64 rounded to the nearest f16."""
+    return x.astype(np.float16).astype(np.float64)
+
+
+def _cut(x: Array, bits: int) -> Array:
+    """f64 cut toward zero to an f32 of so many bits, infinite from 2^128 on."""
     _, exponents = np.frexp(x)
     exponents = np.maximum(exponents, _LEAST + 1)
-    cut = np.ldexp(np.trunc(np.ldexp(x, _FRACTION - exponents)), exponents - _FRACTION)
+    cut = np.ldexp(np.trunc(np.ldexp(x, bits - exponents)), exponents - bits)
     finite: Array = np.where(np.abs(cut) >= 2.0**_GREATEST, np.copysign(np.inf, cut), cut)
     return finite
 
 
-def _chain(a: Array, b: Array, acc: Array, at_once: int, bits: int) -> Array:
-    of = scalar_of(a.dtype)
-    assert of is not None  # every array here is of a type of the language
+def _chain(a: Array, b: Array, acc: Array, at_once: int, bits: int, rounded: Callable[[Array], Array]) -> Array:
+    least_a, least_b = [of.least_exponent for x in (a, b) if (of := scalar_of(x.dtype)) is not None]
     a, b, total = a.astype(np.float64), b.astype(np.float64), acc.astype(np.float64)
-    exponents_a, exponents_b = _exponents(a, of.least_exponent), _exponents(b, of.least_exponent)
+    exponents_a, exponents_b = _exponents(a, least_a), _exponents(b, least_b)
     for k in range(0, a.shape[2], at_once):
         strip = slice(k, k + at_once)
         products = a[:, :, strip, np.newaxis] * b[:, np.newaxis, strip]
@@ -67,5 +79,5 @@ def _chain(a: Array, b: Array, acc: Array, at_once: int, bits: int) -> Array:
         added = np.trunc(np.ldexp(products, scale[:, :, np.newaxis])).sum(2) + np.trunc(np.ldexp(total, scale))
         # What is not finite is so however it is added.
         plain = products.sum(2) + total
-        total = np.where(np.isfinite(plain), _cut(np.ldexp(added, -scale)), plain)
-    return total.astype(np.float32)
+        total = np.where(np.isfinite(plain), rounded(np.ldexp(added, -scale)), plain)
+    return total

@@ -44,6 +44,7 @@ __all__ = ["GROUPS", "GROUP_BYTES", "Ring", "RingPlan", "RingTooLarge", "Strip",
 GROUP_BYTES: Final = 8  # that are copied, and loaded by a lane, together
 _SWIZZLED_BYTES: Final = 16  # that are copied together to where warpgroups, or matrices of warps, are read
 GROUPS: Final = 8  # of such, in a swizzled row
+_MATRIX_BYTES: Final = 4  # of each row, that a lane gets
 _TURNED_BYTES: Final = 2  # of the elements of matrices that are turned while they are loaded
 _FEWEST: Final = 2  # strips of a ring
 _WARPGROUP: Final = 128  # invocations
@@ -312,7 +313,7 @@ class RingPlan:
 def _by_matrices(s: TileLoad, along_k: bool) -> bool:
     """Whether warps load a factor in whole matrices of 8 rows of 16 bytes."""
     size = s.memory.type.size_bytes
-    return _in_matrices(s.shape[-1] * size) and (along_k or size == _TURNED_BYTES)
+    return size <= _MATRIX_BYTES and _in_matrices(s.shape[-1] * size) and (along_k or size == _TURNED_BYTES)
 
 
 def _in_matrices(row_bytes: int) -> bool:

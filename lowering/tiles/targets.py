@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +14,7 @@ from vyre_py.ir.imports import importing
 from vyre_py.ir.language.nodes import TARGET_KINDS, Statement, Tile
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
+from vyre_py.ir.language.types import f64
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.options import CompileOptions
@@ -20,7 +22,7 @@ from vyre_py.lowering.target import WITH_WARPGROUPS, Target
 from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
 from vyre_py.lowering.tiles.packing import for_cpu, micro_kernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
-from vyre_py.lowering.tiles.tensor import WARP
+from vyre_py.lowering.tiles.tensor import BYTE_FLOATS_SINCE, WARP, cores_take
 from vyre_py.lowering.tiles.viewed import over_views
 
 __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
@@ -39,17 +41,40 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
     of = generation(target.arch)
     if of != _MODELLED and (missing := [Missing("mma_sm90", program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if _is_modelled(s)]):
         raise Unsupported(target.name, missing)
-    if options.workgroup is None and of >= min(_CORES_BYTES) and uses_tensor_cores(program):
-        memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= of)]
-        warpgroups = target.arch in WITH_WARPGROUPS.values()
-        forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
-        return [_of_target(form) for form in forms]
+    if of < BYTE_FLOATS_SINCE:
+        program = _multiplied_plainly(program, lambda s: s.args[0].type.scalar.is_storage)
+    if options.workgroup is None and of >= min(_CORES_BYTES):
+        chained = _chained(program) if of == _MODELLED else program
+        if chained is not program:
+            with suppress(Unsupported):  # what does not fit there is no reason to refuse it
+                return _by_cores(chained, target)
+        if uses_tensor_cores(program):
+            return _by_cores(program, target)
     _require_powers(target, options)
     wide = over_views(program, target.name, _TILE_BYTES, options.workgroup, WARP)
     if wide is None:
         return _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
     # A launch takes either form, with as many invocations.
     return (check(wide), *_invocations(program, target, replace(options, workgroup=wide.workgroup), _TILE_BYTES, lanes=WARP))
+
+
+def _by_cores(program: Program, target: Target) -> Sequence[Checked]:
+    """A form for views of buffers, and one for any arguments, for tensor cores."""
+    memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= generation(target.arch))]
+    warpgroups = target.arch in WITH_WARPGROUPS.values()
+    return [_of_target(for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups)) for wide in (True, False)]
+
+
+def _chained(program: Program) -> Program:
+    """The Program whose strict products of f64 tensor cores compute where they take them: as chains of fused multiply-adds, with the same bits."""
+    op = TILE_OPS["mma_sm90"]
+
+    def one(s: Statement) -> Statement:
+        taken = isinstance(s, Tile) and s.op.name == "mma" and s.args[0].type.scalar is f64
+        return made if taken and isinstance(s, Tile) and cores_take(made := replace(s, op=op)) else s
+
+    body = tuple(map(one, program.body))
+    return program if body == program.body else replace(program, body=body)
 
 
 def modelled(program: Program) -> Program:
@@ -61,6 +86,12 @@ def modelled(program: Program) -> Program:
         return replace(s, op=op) if takes and isinstance(s, Tile) else s
 
     return replace(program, body=tuple(map(one, program.body)))
+
+
+def _multiplied_plainly(program: Program, chosen: Callable[[Tile], bool]) -> Program:
+    """The Program whose products that are `chosen` are not those of tensor cores."""
+    op = TILE_OPS["mma"]
+    return replace(program, body=tuple([replace(s, op=op) if isinstance(s, Tile) and s.op.name == "mma_tensor" and chosen(s) else s for s in program.body]))
 
 
 def _is_modelled(s: Statement) -> bool:

@@ -14,11 +14,12 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, TileLoad, Value, Var
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, bf16, f16, f32, i8, i32, u8
+from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES
+from vyre_py.ir.language.types import Type
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
 __all__ = [
-    "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Gathered", "Layouts", "accumulators", "cores_take", "gathered",
+    "BYTE_FLOATS_SINCE", "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Gathered", "Layouts", "accumulators", "cores_take", "gathered",
     "invocations_for", "warpgroups_take",
 ]
 
@@ -28,19 +29,18 @@ DEEP_BYTES: Final = 32  # of a factor along k, that a product takes
 _COLUMNS: Final = 8
 TOGETHER: Final = 8  # neighbours that a lane stores
 _SHARERS: Final = 4  # lanes of a row of sums
-_HELD: Final = 128  # elements of a sum that an invocation has at most, of the 255 registers that there are
+_HELD: Final = 128  # registers of a sum that an invocation has at most, of the 255 that there are
+_WORD_BYTES: Final = 4
 _LEAST_WARPS, _MOST_WARPS = 4, 8
 _WARPGROUP: Final = 4  # warps
 _WARPGROUP_ROWS: Final = 64
 _WIDEST: Final = 256  # columns of a product of a warpgroup
+_WARPGROUP_BYTES: Final = 4  # of the largest elements that it takes
 _ROW_BYTES: Final = 128  # of a swizzled row
 _TURNED_BYTES: Final = 2  # of the elements that warpgroups take from rows that do not go along k
 HELD_BYTES: Final = 2  # of those of a first factor that they take from registers
 _PRODUCTS: Final = ("mma_tensor", "mma_sm90")
-# The types of the factors, and of the sum. Of f32 a tensor core takes the upper 19 bits (tf32).
-_SUMS: Final[Mapping[tuple[Type, Type], Type]] = {
-    (bf16, bf16): f32, (f16, f16): f32, (f32, f32): f32, **{(a, b): i32 for a in (i8, u8) for b in (i8, u8)},
-}  # fmt: skip
+BYTE_FLOATS_SINCE: Final = 89  # the generation from which on tensor cores take factors of 8 bits that are floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def cores_take(s: Statement) -> bool:
     a, b, acc = [x.type for x in s.values]
     (m, k), (_, n) = a.shape, b.shape
     fits = not (m % ROWS or k * a.scalar.size_bytes % DEEP_BYTES or n % _COLUMNS)
-    return fits and _SUMS.get((a.scalar, b.scalar)) is acc.scalar and _warps((m, n)) is not None
+    return fits and acc.scalar in MMA_TYPES.get((a.scalar, b.scalar), ()) and _warps(acc) is not None
 
 
 def warpgroups_take(s: Statement, invocations: int, *, along_k: tuple[bool, bool]) -> bool:
@@ -113,8 +113,9 @@ def warpgroups_take(s: Statement, invocations: int, *, along_k: tuple[bool, bool
     assert isinstance(s, Tile)  # what tensor cores take
     (m, k), (_, n), size = s.args[0].type.shape, s.args[1].type.shape, s.args[0].type.scalar.size_bytes
     turned = size == _TURNED_BYTES and n * size % _ROW_BYTES == 0
-    # Factors of two types take a newer PTX than sm_90a has by itself.
-    rows = s.args[0].type.scalar is s.args[1].type.scalar and k * size % _ROW_BYTES == 0 and along_k[0] and (along_k[1] or turned)
+    # Integers of two types take a newer PTX than sm_90a has by itself.
+    types = s.args[0].type.scalar is s.args[1].type.scalar or s.args[0].type.scalar.is_float
+    rows = types and size <= _WARPGROUP_BYTES and k * size % _ROW_BYTES == 0 and along_k[0] and (along_k[1] or turned)
     return rows and m == invocations // (WARP * _WARPGROUP) * _WARPGROUP_ROWS and n <= _WIDEST
 
 
@@ -128,12 +129,17 @@ def _grids() -> Iterator[tuple[int, int]]:
         warps *= 2
 
 
-def _warps(shape: tuple[int, int]) -> tuple[int, int] | None:
-    """The warps over a sum of this shape: as few as hold it, in blocks whose factors are the smallest; None where there are none."""
-    m, n = shape
+def _held(sums: Type, warps: int) -> int:
+    """How many registers an invocation has of a tile of sums."""
+    return prod(sums.shape) // (WARP * warps) * max(1, sums.scalar.size_bytes // _WORD_BYTES)
+
+
+def _warps(sums: Type) -> tuple[int, int] | None:
+    """The warps over a tile of sums: as few as hold it, in blocks whose factors are the smallest; None where there are none."""
+    m, n = sums.shape
     fitting = [
         (down, across) for down, across in _grids()
-        if m % (ROWS * down) == 0 and n % (_COLUMNS * across) == 0 and m * n // (WARP * down * across) <= _HELD
+        if m % (ROWS * down) == 0 and n % (_COLUMNS * across) == 0 and _held(sums, down * across) <= _HELD
     ]  # fmt: skip
     return min(fitting, key=lambda grid: (grid[0] * grid[1], m // grid[0] + n // grid[1]), default=None)
 
@@ -141,10 +147,16 @@ def _warps(shape: tuple[int, int]) -> tuple[int, int] | None:
 def invocations_for(program: Program, *, warpgroups: bool) -> int:
     """How many invocations the products of a Program on tensor cores need; 0 where it has none. Where the target has products of `warpgroups`, as many as
     have 64 rows for each."""
-    shapes = [_shape(s) for s in program.body if cores_take(s)]
-    if warpgroups and shapes and all(m % _WARPGROUP_ROWS == 0 and m // _WARPGROUP_ROWS * _WARPGROUP <= _MOST_WARPS for m, _ in shapes):
-        return WARP * _WARPGROUP * max(m // _WARPGROUP_ROWS for m, _ in shapes)
-    return WARP * max([prod(grid) for shape in shapes if (grid := _warps(shape)) is not None], default=0)
+    sums = [s.result.type for s in program.body if cores_take(s) and s.result is not None]
+    rows = [type_.shape[0] for type_ in sums]
+    if warpgroups and rows and all(m % _WARPGROUP_ROWS == 0 and m // _WARPGROUP_ROWS * _WARPGROUP <= _MOST_WARPS for m in rows):
+        return WARP * _WARPGROUP * max(rows) // _WARPGROUP_ROWS
+    warps = max([prod(grid) for type_ in sums if (grid := _warps(type_)) is not None], default=0)
+    # Sums of several products are held at once, in whole rows where these are folded.
+    more = 2 * warps
+    if 0 < more <= _MOST_WARPS and sum([_held(type_, warps) for type_ in sums]) > _HELD and not any(m % (ROWS * more) for m in rows):
+        warps = more
+    return WARP * warps
 
 
 def _shape(s: Statement) -> tuple[int, int]:

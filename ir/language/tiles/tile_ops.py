@@ -38,7 +38,7 @@ def _multiplies(a: Type, b: Type, to: Type) -> bool:
 
 
 def _cores_multiply(a: Type, b: Type, to: Type) -> bool:
-    return a is b and to is f32
+    return to.is_float and _multiplies(a, b, to)
 
 
 def _folds() -> Iterator[TileOp]:
@@ -61,7 +61,7 @@ TILE_OPS: Final[Mapping[str, TileOp]] = {
         TileOp("item", 5, ("x",), (), _ALL, single, tile_meanings.item, "The element of a tile that has one, as a scalar."),
         TileOp("mma", 6, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tile_meanings.mma, "a b + acc for a of (m, k), b of (k, n) and acc of (m, n): acc = fma(a, b, acc) with k ascending, in the type of acc."),
         TileOp("mma_tensor", 7, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tile_meanings.mma, "a b + acc as `mma`, but a tensor core may sum in its own order and precision, and take the upper 19 bits of factors of f32 (tf32); without one it is `mma`."),
-        TileOp("mma_sm90", 8, ("a", "b", "acc"), (), frozenset({f16, bf16, f32}), multiplied(_cores_multiply), tensor_cores.mma_sm90, "a b + acc as the tensor cores of compute capability 9.0 give it, to the bit; only these and the interpreter compute it."),
+        TileOp("mma_sm90", 8, ("a", "b", "acc"), (), frozenset(t for t in _FACTORS if t.is_float), multiplied(_cores_multiply), tensor_cores.mma_sm90, "a b + acc as the tensor cores of compute capability 9.0 give it, to the bit; only these and the interpreter compute it."),
         *_folds(),
     )
 }  # fmt: skip

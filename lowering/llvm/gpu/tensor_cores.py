@@ -11,6 +11,7 @@ waits for them, so that LLVM moves nothing past these.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from vyre_py.ir.language.nodes import (
@@ -29,7 +30,7 @@ from vyre_py.ir.language.nodes import (
     WarpgroupWait,
 )
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, bf16, f16, f32, i8, i32, u8
+from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import llvm_type
@@ -37,12 +38,15 @@ from vyre_py.lowering.llvm.types import llvm_type
 __all__ = ["TensorCores", "uses_tensor_cores"]
 
 # What the instructions call the type of a factor.
-_FACTORS: Final[Mapping[Type, str]] = {bf16: "bf16", f16: "f16", f32: "tf32", i8: "s8", u8: "u8"}
-_TOTALS: Final[Mapping[Type, str]] = {f32: "f32", i32: "s32"}
-_REGISTERS: Final[Mapping[Type, str]] = {f32: "f", i32: "r"}
+_FACTORS: Final[Mapping[Type, str]] = {
+    bf16: "bf16", f16: "f16", f32: "tf32", f64: "f64", i8: "s8", u8: "u8", f8e4m3: "e4m3", f8e5m2: "e5m2",
+}  # fmt: skip
+_TOTALS: Final[Mapping[Type, str]] = {f16: "f16", f32: "f32", f64: "f64", i32: "s32"}
+_REGISTERS: Final[Mapping[str, str]] = {"float": "f", "double": "d", "i32": "r", "i64": "l"}
 # The words of a lane's elements, in the order in which the instruction takes them.
 _ORDERS: Final = ((0, 2, 1, 3), (0, 1))
 _WORD_BYTES: Final = 4
+_PAIR: Final = "<2 x i16>"  # sums of 16 bits, in a word
 _SUMS: Final = 4
 _FIRST_BARRIER: Final = 1  # of those by which warpgroups signal each other; 0 is the workgroup's
 _PAIRED: Final = 256  # invocations that meet at one
@@ -63,8 +67,8 @@ def uses_tensor_cores(program: Program) -> bool:
 
 
 class TensorCores:
-    """What a walk over such a Program does for them. Private arrays that products are added to have a place for each element, and those that they take a
-    factor from one for each word, so that LLVM sees registers in them at once."""
+    """What a walk over such a Program does for them. Private arrays that products are added to have a place for each element, or for each word of two, and
+    those that they take a factor from one for each word, so that LLVM sees registers in them at once."""
 
     def __init__(self, w: Writer, program: Program, name_of: Callable[[Atom], str]) -> None:
         self._w, self._name_of = w, name_of
@@ -77,7 +81,9 @@ class TensorCores:
         self.fences = any(isinstance(s, WarpgroupProduct) for s in products)
         self._has_products = bool(products)
         sums = dict.fromkeys([s.memory for s in products if isinstance(s, TensorCore | WarpgroupProduct)])
-        self._sums: dict[Memory, list[str]] = {memory: [w.local(llvm_type(memory.type), zero=True) for _ in range(element_count(memory))] for memory in sums}
+        self._sums: dict[Memory, list[str]] = {
+            memory: [w.local(_register(memory.type), zero=True) for _ in range(element_count(memory) // _in_word(memory.type))] for memory in sums
+        }
         held = dict.fromkeys([s.left for s in products if isinstance(s, WarpgroupProduct) and s.left.space is Space.PRIVATE])
         self._held: dict[Memory, list[str]] = {memory: [w.local("i32", zero=True) for _ in range(element_count(memory) // 2)] for memory in held}
 
@@ -89,16 +95,27 @@ class TensorCores:
         """An element of such an array: of sums, or of matrices that were loaded before in the same block."""
         if s.memory in self._matrices:
             return self._matrices[s.memory][_number(s.indices[0])]
-        return self._w.let(f"load {llvm_type(s.memory.type)}, ptr {self._sums[s.memory][_number(s.indices[0])]}")
+        return self._of_sum(s.memory, _number(s.indices[0]))
+
+    def _of_sum(self, memory: Memory, number: int) -> str:
+        w, (word, lane) = self._w, divmod(number, _in_word(memory.type))
+        found = w.let(f"load {_register(memory.type)}, ptr {self._sums[memory][word]}")
+        return found if _in_word(memory.type) == 1 else w.let(f"extractelement {_PAIR} {w.let(f'bitcast i32 {found} to {_PAIR}')}, i32 {lane}")
 
     def store(self, s: Store) -> None:
         """Writes an element of such an array. Those of a factor come two by two."""
+        w = self._w
         if s.memory in self._sums:
-            self._w.line(f"store {llvm_type(s.memory.type)} {self._name_of(s.value)}, ptr {self._sums[s.memory][_number(s.indices[0])]}")
+            word, lane = divmod(_number(s.indices[0]), _in_word(s.memory.type))
+            place, value = self._sums[s.memory][word], self._name_of(s.value)
+            if _in_word(s.memory.type) > 1:
+                before = w.let(f"bitcast i32 {w.let(f'load i32, ptr {place}')} to {_PAIR}")
+                value = w.let(f"bitcast {_PAIR} {w.let(f'insertelement {_PAIR} {before}, i16 {value}, i32 {lane}')} to i32")
+            w.line(f"store {_register(s.memory.type)} {value}, ptr {place}")
         elif _number(s.indices[0]) % 2 == 0:
             self._even: Atom = s.value
         else:
-            self._w.line(f"store i32 {self._word((self._even, s.value), 0)}, ptr {self._held[s.memory][_number(s.indices[0]) // 2]}")
+            w.line(f"store i32 {self._word((self._even, s.value), 0)}, ptr {self._held[s.memory][_number(s.indices[0]) // 2]}")
 
     def narrows(self, s: Let) -> bool:
         """Whether a statement casts an f32 to a float of 16 bits, in a Program with products: every GPU that has these has an instruction for it."""
@@ -119,12 +136,21 @@ class TensorCores:
 
     def multiply(self, s: TensorCore) -> None:
         """Adds a product to four sums."""
-        first, (a, b) = s.args[0], [elements[0].type for elements in s.factors]
-        operands = [("i32", self._word(elements, k)) for elements, order in zip(s.factors, _ORDERS, strict=True) for k in order]
-        total = _TOTALS[s.memory.type]
-        sums = "{$0, $1, $2, $3}"
-        head = f"mma.sync.aligned.m16n8k{_DEEP_BYTES // a.size_bytes}.row.col.{total}.{_FACTORS[a]}.{_FACTORS[b]}.{total}"
-        self._tied(s.memory, f"{head} {sums}, {{$4, $5, $6, $7}}, {{$8, $9}}, {sums};", operands, self._sums[s.memory][_number(first) : _number(first) + _SUMS])
+        first, (a, b) = _number(s.args[0]) // _in_word(s.memory.type), [elements[0].type for elements in s.factors]
+        total, count = _TOTALS[s.memory.type], _SUMS // _in_word(s.memory.type)
+        if a is f64:
+            operands = [[("double", self._name_of(x)) for x in elements] for elements in s.factors]
+        else:
+            operands = [[("i32", self._word(elements, k)) for k in order] for elements, order in zip(s.factors, _ORDERS, strict=True)]
+        sums, places, taken = _listed(0, count), self._sums[s.memory][first : first + count], list(chain(*operands))
+        shape, types = f"m16n8k{_DEEP_BYTES // a.size_bytes}", f"{total}.{_FACTORS[a]}.{_FACTORS[b]}.{total}"
+        if a is f64:
+            for half in range(2):  # products of 16 rows came later
+                text = f"mma.sync.aligned.m8n8k4.row.col.{types} {_listed(0, 2)}, {{$2}}, {{$3}}, {_listed(0, 2)};"
+                self._tied(s.memory, text, [taken[half], taken[2]], places[2 * half : 2 * half + 2])
+            return
+        left, right = _listed(count, len(operands[0])), _listed(count + len(operands[0]), len(operands[1]))
+        self._tied(s.memory, f"mma.sync.aligned.{shape}.row.col.{types} {sums}, {left}, {right}, {sums};", taken, places)
 
     def _word(self, elements: Sequence[Atom], number: int) -> str:
         """Neighbours as a word."""
@@ -171,9 +197,8 @@ class TensorCores:
         columns_apart = s.depth * _ROW_BYTES // _UNIT_BYTES if not s.along_k else 1
         left = "" if s.left in self._held else self._descriptor(bases[s.left], s.args[0], 1)
         right = self._descriptor(bases[s.right], s.args[1], columns_apart)
-        count = s.width // 2
-        names = ", ".join(f"${k}" for k in range(count))
-        head = f"wgmma.mma_async.sync.aligned.m64n{s.width}k{deep}.{_TOTALS[s.memory.type]}.{_FACTORS[type_]}.{_FACTORS[s.right.type]} {{{names}}}"
+        count = s.width // 2 // _in_word(s.memory.type)
+        head = f"wgmma.mma_async.sync.aligned.m64n{s.width}k{deep}.{_TOTALS[s.memory.type]}.{_FACTORS[type_]}.{_FACTORS[s.right.type]} {_listed(0, count)}"
         # Of floats no factor is negated; of 16 bits one in workgroup memory may lie by rows that do not go along k, as the second may here.
         tail = ", 1, 1" * type_.is_float + ", 0" * (type_.size_bytes == 2 and bool(left)) + f", {int(not s.along_k)}" * (type_.size_bytes == 2)
         operands: list[tuple[str, str]] = []
@@ -221,11 +246,11 @@ class TensorCores:
         self, memory: Memory, text: str, operands: Sequence[tuple[str, str]], places: Sequence[str], *, touches_memory: bool = False, adds: bool = True
     ) -> None:
         """An instruction that has the sums in these places for operands and results; for results alone, unless it `adds`."""
-        w, type_ = self._w, llvm_type(memory.type)
+        w, type_ = self._w, _register(memory.type)
         sums = [w.let(f"load {type_}, ptr {place}") if adds else "undef" for place in places]
         result = f"{{ {', '.join([type_] * len(places))} }}"
-        taken = ["l" if of == "i64" else "r" for of, _ in operands]
-        registers = ",".join([*[f"={_REGISTERS[memory.type]}"] * len(places), *taken, *map(str, range(len(places))), *["~{memory}"] * touches_memory])
+        taken = [_REGISTERS[of] for of, _ in operands]
+        registers = ",".join([*[f"={_REGISTERS[type_]}"] * len(places), *taken, *map(str, range(len(places))), *["~{memory}"] * touches_memory])
         given = ", ".join([*[f"{of} {name}" for of, name in operands], *[f"{type_} {one}" for one in sums]])
         made = w.let(f'call {result} asm {"sideeffect " * touches_memory}"{text}", "{registers}"({given}) convergent')
         for k, place in enumerate(places):
@@ -249,6 +274,21 @@ class TensorCores:
 
     def _of_right(self, s: WarpgroupProduct, step: int) -> int:
         return self._along_k(s, step, s.width) if s.along_k else step * _DEEP_BYTES // s.right.type.size_bytes * _ROW_BYTES // _UNIT_BYTES
+
+
+def _in_word(type_: Type) -> int:
+    """How many sums of a type a register has."""
+    return max(1, _WORD_BYTES // type_.size_bytes)
+
+
+def _register(type_: Type) -> str:
+    """The LLVM type of a register of sums."""
+    return llvm_type(type_) if _in_word(type_) == 1 else "i32"
+
+
+def _listed(first: int, count: int) -> str:
+    """Operands of an instruction, by number."""
+    return f"{{{', '.join([f'${k}' for k in range(first, first + count)])}}}"
 
 
 def _number(atom: Atom) -> int:

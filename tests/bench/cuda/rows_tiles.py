@@ -1,4 +1,4 @@
-"""Products of matrices on tiles, by tensor cores, beside PyTorch, which calls cuBLAS: bf16 with sums in f32, f32 as tf32, and i8 with sums in i32."""
+"""Products of matrices on tiles, by tensor cores, beside PyTorch, which calls cuBLAS: bf16 with sums in f32, f32 as tf32, f8e4m3, and i8 with sums in i32."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vyre_py.ir.language.types import Type
 __all__ = ["TILE_ROWS", "matmul"]
 
 _TIMES: Final = 10
-_RESULTS: Final = {vp.bf16: vp.bf16, vp.f32: vp.f32, vp.i8: vp.i32}
+_RESULTS: Final = {vp.bf16: vp.bf16, vp.f32: vp.f32, vp.f8e4m3: vp.bf16, vp.i8: vp.i32}
 _ROW_BYTES: Final = 128  # of a factor's tile
 
 
@@ -55,11 +55,13 @@ def _matmul(bench: Bench, rows: int, columns: int, depth: int, *, transposed: bo
         given = torch()
         given.backends.cuda.matmul.allow_tf32 = True
         x, y = tensors["x"], tensors["y"].T if transposed else tensors["y"]
-        out = given.empty_like(tensors["z"])
+        out, one = given.empty_like(tensors["z"]), given.ones((), device="cuda")
 
         def once() -> None:
             for _ in range(_TIMES):
-                if of.is_float:
+                if of is vp.f8e4m3:
+                    given._scaled_mm(x, y, one, one, out_dtype=given.bfloat16, use_fast_accum=True, out=out)
+                elif of.is_float:
                     given.matmul(x, y, out=out)
                 else:
                     given._int_mm(x, y, out=out)
@@ -76,7 +78,7 @@ def _random(shape: tuple[int, int], type_: Type) -> Any:
     """Random numbers on the GPU: with zeros the cores draw less power, and run faster."""
     library = torch()
     if type_.is_float:
-        made = library.randn(shape, device="cuda", dtype=library.bfloat16 if type_ is vp.bf16 else library.float32)
+        made = library.randn(shape, device="cuda").to({vp.bf16: library.bfloat16, vp.f8e4m3: library.float8_e4m3fn}.get(type_, library.float32))
     else:
         made = library.randint(-128, 128, shape, device="cuda", dtype=library.int8 if type_ is vp.i8 else library.int32)
     library.cuda.synchronize()
@@ -99,5 +101,6 @@ TILE_ROWS = (
     _row(4095, 8191, 4097, 0.9),
     *(_row(8192, 8192, 8192, 0.48, transposed=transposed, arch="sm_80") for transposed in (False, True)),
     _row(8192, 8192, 8192, 1.0, transposed=True, of=vp.f32),
+    _row(8192, 8192, 8192, 0.95, transposed=True, of=vp.f8e4m3),
     _row(8192, 8192, 8192, 1.0, transposed=True, of=vp.i8),
 )

@@ -17,7 +17,9 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import runs_on
 
 ASKED = vp.CompileOptions(tensor="sm_90")
-TYPES = (vp.bf16, vp.f16, vp.f32)
+# Types of the two factors and of the sum.
+TYPES = [(vp.bf16, vp.bf16, vp.f32), (vp.f16, vp.f16, vp.f32), (vp.f32, vp.f32, vp.f32), (vp.f16, vp.f16, vp.f16), (vp.f64, vp.f64, vp.f64)]
+BYTES = [(a, b, vp.f32) for a in (vp.f8e4m3, vp.f8e5m2) for b in (vp.f8e4m3, vp.f8e5m2)]
 
 
 def exponent(x: Fraction, least: int) -> int:
@@ -36,16 +38,24 @@ def cut(x: Fraction, unit: Fraction) -> Fraction:
     return (-1 if x < 0 else 1) * Fraction(whole.numerator // whole.denominator) * unit
 
 
-def chain(a: list[float], b: list[float], start: float, least: int, at_once: int) -> float:
-    """One element: so many products and the sum so far at once, of 25 bits below the greatest exponent, then cut to an f32."""
-    total = Fraction(start)
+def chain(a: list[float], b: list[float], start: float, types: tuple[Type, Type, Type]) -> float:
+    """One element: the products of 32 bytes and the sum so far at once, of 25 bits below the greatest exponent, then cut to an f32; of 13 bits and cut to 14
+    where factors are bytes; rounded to the nearest where the sum is an f16; of f64 each product by itself, rounded."""
+    total, at_once, bits = Fraction(start), 32 // types[0].size_bytes, 13 if types[0].size_bytes == 1 else 25
+    if types[0] is vp.f64:
+        for x, y in zip(a, b, strict=True):
+            total = Fraction(float(total + Fraction(x) * Fraction(y)))  # which Python rounds once
+        return float(total)
     for k in range(0, len(a), at_once):
         pairs = [(Fraction(x), Fraction(y)) for x, y in zip(a[k : k + at_once], b[k : k + at_once], strict=True)]
-        exponents = [exponent(x, least) + exponent(y, least) for x, y in pairs if x * y]
+        exponents = [exponent(x, types[0].least_exponent) + exponent(y, types[1].least_exponent) for x, y in pairs if x * y]
         top = max([*exponents, exponent(total, -126)])
-        unit = Fraction(2) ** (top - 25)
+        unit = Fraction(2) ** (top - bits)
         total = sum([cut(x * y, unit) for x, y in pairs], cut(total, unit))
-        total = cut(total, Fraction(2) ** (exponent(total, -126) - 23))
+        if types[2] is vp.f16:
+            total = Fraction(float(np.float16(float(total))))  # a sum has fewer bits than an f64
+        else:
+            total = cut(total, Fraction(2) ** (exponent(total, -126) - (13 if bits == 13 else 23)))
     return float(total)
 
 
@@ -57,21 +67,23 @@ def taken(x: float, type_: Type) -> float:
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], type_: Type, spread: int) -> Array:
     """Random numbers of a type, over so many powers of two to each side of 1."""
-    return (rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread + 1, shape)).astype(np.float32).astype(type_.dtype)
+    made = rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread + 1, shape)
+    found: Array = made.astype(np.float64 if type_ is vp.f64 else np.float32).astype(type_.dtype)
+    return found
 
 
-@pytest.mark.parametrize("type_", TYPES, ids=str)
-@pytest.mark.parametrize("spread", [0, 4, 12], ids="to 2^{}".format)
-def test_products_are_those_of_fractions(type_: Type, spread: int) -> None:
-    rng = np.random.default_rng(11)
-    a, b = numbers(rng, (1, 4, 40), type_, spread), numbers(rng, (1, 40, 5), type_, spread)
-    acc = rng.standard_normal((1, 4, 5)).astype(np.float32)
-    made = TILE_OPS["mma_sm90"].evaluate(tile_of(vp.f32, (4, 5)), (), a, b, acc)
+@pytest.mark.parametrize("types", [*TYPES, *BYTES], ids=str)
+@pytest.mark.parametrize("spread", [0, 3, 12], ids="to 2^{}".format)
+def test_products_are_those_of_fractions(types: tuple[Type, Type, Type], spread: int) -> None:
+    first, second, sums = types
+    rng, spread = np.random.default_rng(11), min(spread, 3) if first.size_bytes == 1 or sums is vp.f16 else spread
+    a, b = numbers(rng, (1, 4, 72), first, spread), numbers(rng, (1, 72, 5), second, spread)
+    acc = rng.standard_normal((1, 4, 5)).astype(sums.dtype)
+    made = TILE_OPS["mma_sm90"].evaluate(tile_of(sums, (4, 5)), (), a, b, acc)
     for i in range(4):
         for j in range(5):
-            row, column = ([taken(float(x), type_) for x in line] for line in (a[0, i], b[0, :, j]))
-            meant = chain(row, column, float(acc[0, i, j]), type_.least_exponent, 32 // type_.size_bytes)
-            assert made[0, i, j] == np.float32(meant), (i, j)
+            row, column = ([taken(float(x), type_) for x in line] for type_, line in zip(types[:2], (a[0, i], b[0, :, j]), strict=True))
+            assert made[0, i, j] == sums.dtype.type(chain(row, column, float(acc[0, i, j]), types)), (i, j)
 
 
 def test_what_is_not_finite_stays_so() -> None:
@@ -86,9 +98,10 @@ def test_what_is_not_finite_stays_so() -> None:
 
 
 def matmul(
-    type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 64, 64), second: Type | None = None, to: Type | None = None
+    type_: Type, *, transposed: bool, tile: tuple[int, int, int] = (64, 64, 64), second: Type | None = None, to: Type | None = None, sums: Type | None = None,
+    tensor: bool = True,
 ) -> Program:  # fmt: skip
-    (m, n, k), sums, second = tile, vp.f32 if type_.is_float else vp.i32, second or type_
+    (m, n, k), sums, second = tile, sums or (vp.f32 if type_.is_float else vp.i32), second or type_
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("rows"), b.dim("columns"), b.dim("depth")
         x, z = b.read("x", type_, rows, depth), b.write("z", to or sums, rows, columns)
@@ -98,37 +111,54 @@ def matmul(
         acc = b.var("acc", sums, shape=(m, n))
         with b.for_(0, depth, k) as p:
             factor = y.tile(j, p, shape=(n, k)).T if transposed else y.tile(p, j, shape=(k, n))
-            acc.set(vp.mma(x.tile(i, p, shape=(m, k)), factor, acc, tensor=True))
+            acc.set(vp.mma(x.tile(i, p, shape=(m, k)), factor, acc, tensor=tensor))
         z[i, j] = acc if to is None else vp.cast(acc, to)
     return b.program
 
 
 def special(rng: np.random.Generator, shape: tuple[int, int], type_: Type, kind: str) -> Array:
     """Factors of a kind, which the tensor cores may treat by rules of their own."""
-    small = type_ is vp.f16
-    scale = {"huge": 2.0**12 if small else 2.0**63, "tiny": 2.0**-22 if small else 2.0**-128, "subnormal": 2.0**-15 if small else 2.0**-60}.get(kind, 1.0)
+    powers = {1: (5, -8, -6), 2: (12, -22, -15)}.get(0 if type_ is vp.bf16 else type_.size_bytes, (63, -128, -60))
+    scale = 2.0 ** dict(zip(("huge", "tiny", "subnormal"), powers, strict=True)).get(kind, 0)
     made = rng.standard_normal(shape) * scale * 2.0 ** rng.integers(-10, 11, shape) ** (kind in ("wide", "subnormal"))
     made = np.abs(made) if kind == "positive" else made
     with np.errstate(over="ignore"):
-        found: Array = made.astype(np.float32).astype(type_.dtype)
+        found: Array = made.astype(np.float64 if type_ is vp.f64 else np.float32).astype(type_.dtype)
     if kind == "special":
         found.reshape(-1)[rng.integers(0, found.size, 6)] = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0], np.float32).astype(type_.dtype)
     return found
 
 
-@pytest.mark.parametrize("kind", ["normal", "wide", "positive", "subnormal", "tiny", "huge", "special"])
-@pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])
-@pytest.mark.parametrize("type_", TYPES, ids=str)
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_90"])
-def test_tensor_cores_give_every_bit_of_the_interpreter(arch: str, type_: Type, transposed: bool, kind: str) -> None:
-    device = open_device("cuda")
-    if device.target.arch != "sm_90":
-        pytest.skip(f"{device.name} is {device.target.arch}: its tensor cores are not those of compute capability 9.0")
-    program, rng = matmul(type_, transposed=transposed), np.random.default_rng(7)
-    x, y = special(rng, (64, 256), type_, kind), special(rng, (64, 256) if transposed else (256, 64), type_, kind)
+KINDS = ["normal", "wide", "positive", "subnormal", "tiny", "huge", "special"]
+
+
+def assert_every_bit(arch: str, types: tuple[Type, Type, Type], *, transposed: bool, kind: str, depth: int, tensor: bool = True) -> None:
+    """A product on the GPU has the interpreter's bits."""
+    device = opened()
+    program, rng = matmul(types[0], second=types[1], sums=types[2], transposed=transposed, tile=(64, 64, depth), tensor=tensor), np.random.default_rng(7)
+    x, y = special(rng, (64, 256), types[0], kind), special(rng, (64, 256) if transposed else (256, 64), types[1], kind)
     made = device.load(vp.compile_native(program, [arch], ASKED)).dispatch({"x": x, "y": y})["z"]
     meant = vp.device("reference").compile_native(program, ASKED).dispatch({"x": x, "y": y})["z"]
     assert np.array_equal(made, meant, equal_nan=True), f"{np.sum((made != meant) & ~(np.isnan(made) & np.isnan(meant)))} of {made.size}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])
+@pytest.mark.parametrize("types", TYPES, ids=str)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_90"])
+def test_tensor_cores_give_every_bit_of_the_interpreter(arch: str, types: tuple[Type, Type, Type], transposed: bool, kind: str) -> None:
+    assert_every_bit(arch, types, transposed=transposed, kind=kind, depth=16 if types[0] is vp.f64 else 64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("types", BYTES, ids=str)
+def test_products_of_bytes_by_warpgroups_have_every_bit_of_the_interpreter(types: tuple[Type, Type, Type], kind: str) -> None:
+    assert_every_bit("sm_90a", types, transposed=True, kind=kind, depth=128)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strict_products_of_f64_on_tensor_cores_have_every_bit_of_the_interpreter(kind: str) -> None:
+    assert_every_bit("sm_90", (vp.f64, vp.f64, vp.f64), transposed=False, kind=kind, depth=16, tensor=False)
 
 
 @pytest.mark.parametrize("causal", [False, True])

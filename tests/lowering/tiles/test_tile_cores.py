@@ -15,8 +15,8 @@ from vyre_py.ir.language.types import Array, Type
 from vyre_py.lowering.tiles.cores import for_tensor_cores
 
 
-def matmul(t: Type, to: Type, tile: tuple[int, int, int], *, turn_a: bool, turn_b: bool) -> Program:
-    (m, n, k), sums = tile, vp.f32 if t.is_float else vp.i32
+def matmul(t: Type, to: Type, tile: tuple[int, int, int], *, turn_a: bool, turn_b: bool, sums: Type | None = None) -> Program:
+    (m, n, k), sums = tile, sums or (vp.i32 if not t.is_float else vp.f64 if t is vp.f64 else vp.f32)
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("rows"), b.dim("columns"), b.dim("depth")
         x, y = b.read("x", t, *((depth, rows) if turn_a else (rows, depth))), b.read("y", t, *((columns, depth) if turn_b else (depth, columns)))
@@ -56,6 +56,10 @@ CASES = [
     (vp.i8, vp.i32, (32, 32, 32), False, False, False),
     (vp.bf16, vp.bf16, (64, 64, 64), False, False, True),
     (vp.f16, vp.f16, (128, 96, 64), False, True, True),
+    (vp.f8e4m3, vp.f32, (32, 32, 32), False, True, False),
+    (vp.f8e5m2, vp.bf16, (64, 32, 128), False, True, True),
+    (vp.f64, vp.f64, (32, 32, 8), False, True, False),
+    (vp.f64, vp.f64, (64, 32, 16), True, False, False),
 ]
 
 
@@ -71,6 +75,16 @@ def test_products_are_right(t: Type, to: Type, tile: tuple[int, int, int], turn_
     run(program, viewed(program, arrays), {"rows": rows, "columns": columns, "depth": depth})
     meant = (x @ y).astype(to.dtype)
     assert np.array_equal(z, meant), f"{np.sum(z != meant)} of {z.size}"
+
+
+@pytest.mark.parametrize("warpgroups", [False, True])
+def test_sums_of_16_bits_are_right(warpgroups: bool) -> None:
+    made = matmul(vp.f16, vp.f16, (64, 64, 64), turn_a=False, turn_b=False, sums=vp.f16)
+    program, rng = for_tensor_cores(made, "the oracle", 96 << 10, wide=True, warpgroups=warpgroups), np.random.default_rng(18)
+    x, y = [rng.integers(-2, 3, shape).astype(np.float16) for shape in ((72, 160), (160, 80))]
+    arrays = {"x": x, "y": y, "z": np.zeros((72, 80), np.float16)}
+    run(program, viewed(program, arrays), {"rows": 72, "columns": 80, "depth": 160})
+    assert np.array_equal(arrays["z"], x @ y)
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["wide", "any"])

@@ -25,7 +25,7 @@ def matmul(t: Type, m: int, n: int, k: int, *, turned: bool = False, tensor: boo
     """c = a b, where b lies by columns if it is `turned`."""
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("m"), b.dim("n"), b.dim("k")
-        sums = vp.f32 if t.is_float else vp.i32
+        sums = vp.i32 if not t.is_float else vp.f64 if t is vp.f64 else vp.f32
         x, z = b.read("x", t, rows, depth), b.write("z", to or sums, rows, columns)
         y = b.read("y", t, *((columns, depth) if turned else (depth, columns)))
         b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
@@ -66,6 +66,10 @@ CORES = [
     ("sm_80", vp.u8, SMALL, True, "mma.sync", 0),
     ("sm_90a", vp.i8, (128, 256, 128), True, "wgmma", 0),
     ("sm_90a", vp.i8, SMALL, True, "mma.sync", 0),
+    ("sm_86", vp.f8e4m3, SMALL, True, "", 0),
+    ("sm_89", vp.f8e4m3, SMALL, True, "mma.sync", 0),
+    ("sm_90a", vp.f8e4m3, (128, 256, 128), True, "wgmma", 0),
+    ("sm_80", vp.f64, SMALL, False, "mma.sync", 0),
 ]
 
 
@@ -168,14 +172,22 @@ def test_attention_keeps_scores_and_sums_in_registers(t: Type, head: int, causal
     assert loop.count("warpgroup_signal") == 4 * takes_turns and text.count("warpgroup_signal") == 8 * takes_turns
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_by_warps_loads_matrices(causal: bool) -> None:
-    """Of a head of 64 all is in registers, and elements are loaded eight by eight."""
+@pytest.mark.parametrize(("head", "causal"), [(64, False), (64, True), (128, False)])
+def test_attention_by_warps_loads_matrices(head: int, causal: bool) -> None:
+    """Of scores and sums all is in registers, and elements are loaded eight by eight."""
     need_nvjitlink()
-    ptx = emit_text(vp.ops.attention(vp.bf16, 64, causal=causal), "compute_80")
+    ptx = emit_text(vp.ops.attention(vp.bf16, head, causal=causal), "compute_80")
     assert "ldmatrix" in ptx and "ld.shared" not in ptx and ptx.count("mma.sync") > 0
     linked = nvjitlink.link(ptx.encode(), "sm_80", name="attention")
     assert all(one["spill_store_bytes"] == one["spill_load_bytes"] == 0 for one in linked.resources.values()), linked.log
+
+
+def test_strict_products_of_f64_are_those_of_tensor_cores_where_these_have_the_same_bits() -> None:
+    """And no tile is refused for it: what does not fit there is computed elsewhere."""
+    strict = matmul(vp.f64, *SMALL, tensor=False)
+    texts = {arch: emit_text(strict, arch, form="vir") for arch in ("compute_80", "compute_90")}
+    assert "tensor_core" in texts["compute_90"] and "tensor_core" not in texts["compute_80"]
+    assert "tensor_core" not in emit_text(matmul(vp.f64, 64, 64, 512, tensor=False), "compute_90", form="vir")
 
 
 def test_a_late_product_is_begun_in_the_next_turn_and_behind_the_loop() -> None:
