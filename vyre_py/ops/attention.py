@@ -67,10 +67,12 @@ def attention(
             with b.if_(j + keys + m > i + n + 1 if causal else j + keys > n):
                 s.set(vp.select((column + j < n) & (column + j + m <= row + i + n) if causal else column + j < n, s, -math.inf))
             above = vp.max(most, s.reduce("max", 1))
-            p, kept = power(vp.fma(s, by, above * -by)), power((most - above) * by)
+            kept = power((most - above) * by)
             most.set(above)
+            scaled = acc * kept  # before exponentials, which take other instructions
+            p = power(vp.fma(s, by, above * -by))
             total.set(total * kept + p.reduce("add", 1))
-            acc.set(vp.mma(vp.cast(p, type_), v.tile(z, g, j, 0, shape=(None, None, keys, head)), acc * kept, tensor=tensor))
+            acc.set(vp.mma(vp.cast(p, type_), v.tile(z, g, j, 0, shape=(None, None, keys, head)), scaled, tensor=tensor))
         means = acc * vp.fast.div(1.0, total) if tensor is True else acc / total
         out.tile_store((z, h, i, 0), vp.cast(vp.select(total == 0, 0, means), type_), axes=(2, 3))
     return b.program
