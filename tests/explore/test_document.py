@@ -144,7 +144,8 @@ def test_there_is_no_occupancy_of_an_unknown_architecture() -> None:
 def test_a_quick_document_leaves_out_what_a_disassembler_is_for() -> None:
     need_nvjitlink()
     quick = program_document(Known(TEXT, targets=("sm_90",), quick=True))
-    assert [form["id"] for form in quick["forms"] if form["code"] is None] == ["sass"]
+    assert ([form["id"] for form in quick["forms"] if form["code"] is None], quick["partial"]) == (["sass"], True)
+    assert not program_document(Known(TEXT, targets=("compute_90",), quick=True))["partial"]  # a whole one has no more
     assert quick["kernels"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from browser import HOSTILE, Tab, browser_tab
+from device_kinds import need_nvdisasm, need_nvjitlink
 from tree import ROOT
 
 import vyre_py as vp
@@ -53,8 +54,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def served(subjects: list[Subject]) -> Iterator[str]:
-    with PageServer(lambda: explore_page(subjects, KNOWN), answers_of(subjects, KNOWN)) as server:
+def served(subjects: list[Subject], known: Known = KNOWN) -> Iterator[str]:
+    with PageServer(lambda: explore_page(subjects, known), answers_of(subjects, known)) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()
         try:
@@ -274,6 +275,18 @@ def test_an_edit_checks_and_lowers_again(tab: Tab) -> None:
         tab.wait("document.querySelector('.memory').textContent.includes('u32[9]')")
         tab.run("document.getElementById('given-1').value = '@/etc/passwd'; document.querySelector('form').requestSubmit()")
         assert "reads no files" in tab.wait("document.querySelector('[role=alert]')?.textContent")
+
+
+def test_what_takes_long_comes_after_the_rest(tab: Tab) -> None:
+    need_nvjitlink()
+    need_nvdisasm()
+    known = Known(targets=("sm_90",))
+    subjects = [Subject("sums.vir", Known(TEXT))]
+    with served(subjects, known) as address:
+        opened(tab, address)
+        assert tab.wait("[...document.querySelectorAll('section[aria-label^=SASS] .line')].filter(line => line.textContent.includes('STS')).length") > 0
+        assert tab.run("document.querySelectorAll('section[aria-label^=PTX]').length") == 1
+        assert tab.errors == []
 
 
 def test_a_hostile_name_stays_text(tab: Tab, tmp_path: Path) -> None:

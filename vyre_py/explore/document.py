@@ -114,7 +114,8 @@ class Facts(TypedDict):
 
 
 class Shown(TypedDict):
-    """A Program on the page. Without `facts` it breaks a rule, and the findings say which."""
+    """A Program on the page. Without `facts` it breaks a rule, and the findings say which. `partial` says that a document that was asked for quickly lacks what
+    a whole one has."""
 
     name: str
     source: Linked
@@ -126,6 +127,7 @@ class Shown(TypedDict):
     passes: list[Passes]
     forms: list[CodeForm]
     kernels: list[Kernel]
+    partial: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def program_document(known: Known) -> Shown:
     text = known.text if known.text is not None else print_program(known.program) if known.program is not None else ""
     shown: Shown = {
         "name": "", "source": linked_source(text), "text": text, "python": None, "findings": [], "facts": None, "about": {}, "passes": [], "forms": [],
-        "kernels": [],
+        "kernels": [], "partial": False,
     }  # fmt: skip
     try:
         program = Program.from_text(text, _FILE)
@@ -285,6 +287,7 @@ def _add_target(shown: Shown, checked: Checked, target: Target, known: Known) ->
         except (VyreError, RecursionError) as error:
             shown["forms"].append(_form(id_, title, target, error))
     shown["kernels"] += made.kernels
+    shown["partial"] |= made.partial
 
 
 def _form(id_: str, title: str, target: Target, made: Linked | Exception) -> CodeForm:
@@ -312,6 +315,7 @@ class _Made:
         self.target, self.steps, self.quick = target, steps, known.quick
         self.options = replace(known.options, debug=True)
         self.kernels: list[Kernel] = []
+        self.partial = False
         self._lowered: list[Lowered] = []
         self._refusal: Unsupported | None = None
 
@@ -361,6 +365,7 @@ class _Made:
         if not codes:
             raise Unsupported(self.target.name, ["machine code: name a target such as sm_90"])
         if self.quick:
+            self.partial = True
             raise Unsupported("a quick look", ["disassembly"])
         return linked("sass", "\n".join([disassemble(code, lines=True) for code in codes]))
 

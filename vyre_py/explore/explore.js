@@ -63,7 +63,7 @@
       buttons.forEach((button, k) => button.setAttribute("aria-pressed", String(visible[k])));
       fill(box, forms.filter((_, k) => visible[k]).map((form) => {
         const title = `${form.title}, ${form.target}`;
-        if (!form.code) return element("section", { class: "pane panel", "aria-label": title }, element("h3", { text: title }), element("p", { class: "soft note", text: form.note }));
+        if (!form.code) return element("section", { class: "pane panel", "aria-label": title }, element("h3", { text: title }), element("p", { class: "soft note", text: shown.partial && form.id === "sass" ? "It is being disassembled." : form.note }));
         const made = codePane(title, form.code);
         queueMicrotask(() => {
           links.add(made.pane);
@@ -122,16 +122,19 @@
       const told = await ask(name, { ...wanted, quick: true });
       if (mine !== turn || told.stale) return;
       show(told);
-      if (!told.facts || !told.forms.some((form) => form.id === "sass" && !form.code)) return;
-      const whole = await ask(name, wanted);
-      if (mine !== turn || whole.stale) return;
-      shown.forms = whole.forms;
-      if (opened === "code") drawCode(); else drawn.delete("code");
+      await complete(told, name, wanted, mine);
     } catch (error) {
       if (mine !== turn) return;
       state.textContent = "";
       source.fail(error.message);
     }
+  }
+  async function complete(told, name, wanted, mine) {
+    if (!told.partial) return;
+    const whole = await ask(name, wanted);
+    if (mine !== turn || whole.stale || !whole.facts) return;
+    [shown.forms, shown.partial] = [whole.forms, false];
+    if (opened === "code") drawCode(); else drawn.delete("code");
   }
   function choose(k) {
     number = k;
@@ -139,7 +142,12 @@
     const subject = subjects[k];
     note.hidden = !subject.told;
     note.textContent = subject.told;
-    if (subject.document) show(subject.document); else if (live) again();
+    if (!subject.document) {
+      if (live) again();
+      return;
+    }
+    show(subject.document);
+    if (live) complete(subject.document, "subject", { number, options }, ++turn).catch((error) => source.fail(error.message));
   }
   choose(0);
 })();

@@ -24,7 +24,7 @@ def explore_page(subjects: Sequence[Subject], known: Known, given: Mapping[str, 
     """The page of subjects, of which the first is shown. A `whole` page has all documents, and a recording of each Program; another asks for them."""
     entries = []
     for number, subject in enumerate(subjects):
-        document = subject.document(known) if whole or number == 0 else None
+        document = subject.document(known if whole else replace(known, quick=True)) if whole or number == 0 else None
         recording = _recorded(document, given or {}) if whole and document is not None else None
         text = subject.known.text if subject.known is not None else None
         entries.append({

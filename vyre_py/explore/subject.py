@@ -105,7 +105,7 @@ def _compiled(artifact: Artifact) -> Shown:
     source["origins"] = [[] for _ in source["lines"]]
     return {
         "name": printable(artifact.interface.name), "source": source, "text": "", "python": None, "findings": [], "facts": None, "about": {}, "passes": [],
-        "forms": forms, "kernels": [],
+        "forms": forms, "kernels": [], "partial": False,
     }  # fmt: skip
 
 
