@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -25,7 +26,7 @@ from vyre_py.drivers.cuda.launch.launcher import Launcher
 from vyre_py.drivers.launch import LaunchPlan, is_met, plan_launch
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.interop.hidden_device import gpu_device
-from vyre_py.interop.torch.runtime import TensorKernel, element_count, span_bytes
+from vyre_py.interop.torch.runtime import WATCHERS, TensorKernel, element_count, span_bytes
 from vyre_py.lowering.artifact.parts import Aligned
 
 __all__ = ["GpuKernel", "gpu_kernel", "raise_problems"]
@@ -38,17 +39,33 @@ _lock = threading.Lock()
 
 
 class _GpuPlan:
-    """A launch but for addresses. Attributes: the number of the `entry`, the `grid`, None where there is nothing to run, the `block`, and for each tensor its
-    memory, how many elements it needs, and where its address goes."""
+    """A launch but for addresses. Attributes: the number of the `entry`, the `grid`, None where there is nothing to run, the `block` and what makes one of it,
+    `pack`, which puts the addresses of all tensors into it from `first` on, and `counts`, how many elements each tensor needs."""
 
-    __slots__ = ("block", "entry", "grid", "rows")
+    __slots__ = ("block", "counts", "entry", "first", "grid", "memories", "name", "pack", "structure")
 
     def __init__(self, plan: LaunchPlan, tensors: int) -> None:
         self.entry, self.grid, self.block = plan.entry, None if plan.empty else Launcher.grid(plan.launched), bytes(plan.block)
-        interface, sizes, slots = plan.binding.interface, plan.binding.sizes, plan.step.layout.buffers
-        self.rows = [
-            (memory, element_count(memory, sizes), slot.offset_bytes) for memory, slot in zip(interface.buffers, slots, strict=True)
-        ][:tensors]
+        interface, sizes = plan.binding.interface, plan.binding.sizes
+        self.name, self.memories = interface.name, interface.buffers[:tensors]
+        self.counts = [element_count(memory, sizes) for memory in self.memories]
+        self.structure = (ctypes.c_char * len(self.block)).from_buffer_copy
+        self.pack, self.first = _packing(tuple(slot.offset_bytes for slot in plan.step.layout.buffers[:tensors]))
+
+
+@cache
+def _packing(offsets: tuple[int, ...]) -> tuple[Callable[..., None], int]:
+    """What puts addresses into a block at these offsets, which follow one another as a rule, given the first."""
+    first = offsets[0] if offsets else 0
+    if offsets == tuple(range(first, first + _ADDRESS.size * len(offsets), _ADDRESS.size)):
+        whole = struct.Struct(f"<{len(offsets)}Q").pack_into
+        return whole, first
+
+    def pack(block: Any, _: int, *addresses: int) -> None:
+        for offset, address in zip(offsets, addresses, strict=True):
+            _ADDRESS.pack_into(block, offset, address)
+
+    return pack, first
 
 
 class GpuKernel(TensorKernel):
@@ -70,29 +87,41 @@ class GpuKernel(TensorKernel):
     def __call__(self, *arguments: Any) -> None:
         """Enqueues it. Raises IndexError and RuntimeError where an earlier call reported a problem, BindingError where a tensor is too small or on another
         device, and LaunchError."""
+        if WATCHERS:
+            self.watched(arguments[:-1])
+        if not torch._C._len_torch_function_stack():
+            self._enqueue(*arguments)
+            return
         with torch._C.DisableTorchFunction():  # a mode, as `set_default_device` sets one, would be asked about each of the calls below
             self._enqueue(*arguments)
 
     def _enqueue(self, *arguments: Any) -> None:
-        *given, stream = arguments
-        tensors, numbers = given[: self.tensor_count], tuple(given[self.tensor_count :])
-        self.watched(given)
-        if not all(tensor.is_cuda or tensor.dim() for tensor in tensors):  # some are numbers of the host's
-            tensors = [tensor if tensor.is_cuda or tensor.dim() else tensor.to(f"cuda:{self.ordinal}") for tensor in tensors]
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        aligned = not any(address % _ALIGNED for address in addresses)
+        tensors, numbers, addresses, bits = arguments[: self.tensor_count], arguments[self.tensor_count : -1], [], 0
+        for tensor in tensors:
+            if not tensor.is_cuda:
+                return self._with_numbers(tensors, arguments)
+            addresses.append(address := tensor.data_ptr())
+            bits |= address
+        aligned = not bits % _ALIGNED
         plan = self._gpu_plans.get((numbers, aligned)) or self._gpu_planned(numbers, aligned)
         if self._word is not None:
             self.raise_problem()
         if plan.grid is None:
-            return
-        block = (ctypes.c_char * len(plan.block)).from_buffer_copy(plan.block)
-        for (memory, count, offset), tensor, address in zip(plan.rows, tensors, addresses, strict=True):
-            if not (tensor.is_cuda and (tensor.numel() >= count or span_bytes(tensor) >= count * memory.type.size_bytes)):
+            return None
+        for tensor, count, memory in zip(tensors, plan.counts, plan.memories, strict=True):
+            if tensor.numel() < count and span_bytes(tensor) < count * memory.type.size_bytes:
                 raise self._misfit(memory, tensor, count)
-            _ADDRESS.pack_into(block, offset, address)
+        block = plan.structure(plan.block)
+        plan.pack(block, plan.first, *addresses)
         assert self._launcher is not None  # a plan has one
-        self._launcher.enqueue(plan.entry, plan.grid, stream, block, self.pipeline.name)
+        return self._launcher.enqueue(plan.entry, plan.grid, arguments[-1], block, plan.name)
+
+    def _with_numbers(self, tensors: Sequence[Any], arguments: Sequence[Any]) -> None:
+        """A call some of whose tensors lie on the CPU: those without axes are numbers of the host's, and go over."""
+        for tensor, memory in zip(tensors, self.pipeline.artifact.interface.buffers, strict=False):
+            if not tensor.is_cuda and tensor.dim():
+                raise self._misfit(memory, tensor, 0)
+        self._enqueue(*[tensor if tensor.is_cuda else tensor.to(f"cuda:{self.ordinal}") for tensor in tensors], *arguments[len(tensors) :])
 
     def _misfit(self, memory: Any, tensor: Any, count: int) -> vp.BindingError:
         if not tensor.is_cuda:

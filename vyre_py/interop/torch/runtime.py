@@ -35,13 +35,13 @@ from vyre_py.interop.torch.ahead import begin_compiling, program_of
 from vyre_py.interop.torch.tensors import require_cpu
 from vyre_py.ir.language.dims import evaluate_extent
 
-__all__ = ["TensorKernel", "element_count", "kernel", "programs", "span_bytes", "watching"]
+__all__ = ["WATCHERS", "TensorKernel", "element_count", "kernel", "programs", "span_bytes", "watching"]
 
 _PLANS: Final = 64  # sets of sizes that a kernel remembers
 _ADDRESS: Final = struct.Struct("<Q")
 _GRID: Final = struct.Struct("<3q")
 _lock = threading.RLock()
-_watchers: Final[list[Callable[[TensorKernel, Sequence[Any]], None]]] = []
+WATCHERS: Final[list[Callable[[TensorKernel, Sequence[Any]], None]]] = []  # who is told of calls
 _exchanges: Final = ExchangeTable()  # of tensors' types: PyTorch's own and its subclasses
 _mode: Final = ModeWord()  # stops native calls while anybody watches
 _never: Final = ModeWord(ctypes.c_uint64(int(Mode.OBSERVED)))
@@ -101,7 +101,7 @@ class TensorKernel:
 
     def watched(self, arguments: Sequence[Any]) -> None:
         """Tells who watches of a call."""
-        for watcher in tuple(_watchers):
+        for watcher in tuple(WATCHERS):
             watcher(self, arguments)
 
     def __call__(self, *arguments: Any) -> None:
@@ -118,7 +118,7 @@ class TensorKernel:
         if learned:
             for known in tuple(self._plans.values()):
                 known.know(_exchanges)
-        if (learned or self._state is not call) and not _watchers:
+        if (learned or self._state is not call) and not WATCHERS:
             self._state = call
             self(*arguments)
             return
@@ -222,13 +222,13 @@ class watching:  # noqa: N801 - a context manager is called like a function
 
     def __enter__(self) -> None:
         with _lock:
-            _watchers.append(self._watcher)
+            WATCHERS.append(self._watcher)
             _mode.stop(Mode.OBSERVED)
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            _watchers.remove(self._watcher)
-            if not _watchers:
+            WATCHERS.remove(self._watcher)
+            if not WATCHERS:
                 _mode.go_on(Mode.OBSERVED)
 
 

@@ -311,10 +311,14 @@ class StripKernel(VyreKernel):
         arrays = [self._array(dtype, f"{lanes}, {SUBGROUP}") for dtype in fold.dtypes]
         self.folded.writelines([f"{array}[local_id.y, local_id.x] = {name}" for array, name in zip(arrays, state, strict=True)])
         self.folded.writeline("barrier")
-        states = [[let(f"{array}[{lane}, local_id.x]", None) for array in arrays] for lane in range(lanes)]
-        while len(states) > 1:
-            states = [[let(text, None) for text in fold.combine(let, a, b)] for a, b in zip(states[::2], states[1::2], strict=True)]
-        found = [self.cse.generate(self.folded, name, dtype=its) for name, its in zip(states[0], fold.dtypes, strict=True)]
+        whole = [f"acc{next(self._numbers)}" for _ in arrays]
+        for name, dtype, array in zip(whole, fold.dtypes, arrays, strict=True):
+            self.folded.writeline(f"var {name}: {type_name(dtype)} = {array}[0, local_id.x]")
+        self.folded.writeline(f"for fold_lane in 1u32..{lanes} {{")
+        with self.folded.indent():
+            self._assign(self.folded, whole, fold, fold.combine, [let(f"{array}[fold_lane, local_id.x]", None) for array in arrays])
+        self.folded.writeline("}")
+        found = [self.cse.generate(self.folded, name, dtype=its) for name, its in zip(whole, fold.dtypes, strict=True)]
         self._kept.update(found)
         return found
 

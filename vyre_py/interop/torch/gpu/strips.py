@@ -14,6 +14,7 @@ _STRIP: Final = 8  # elements of an invocation: enough loads under way, and few 
 _VECTOR: Final = 4  # neighbours that are one access
 _MOST: Final = 1024  # invocations of a workgroup
 _TURNS: Final = 256  # invocations that share a row in turns of a loop
+_LONG: Final = 256  # elements of a column that are worth 16 invocations
 _BUSY: Final = 1 << 17  # invocations that keep a GPU busy
 
 
@@ -53,7 +54,7 @@ def columns_of(elements: int | None, results: int) -> Strips:
     if results >= _BUSY or (elements is not None and elements < _STRIP):
         lanes = 1
     else:
-        lanes = 8 if elements is None else min(16, 1 << (elements // _STRIP).bit_length() - 1)
+        lanes = 8 if elements is None else min(16 if elements >= _LONG else 8, 1 << (elements // _STRIP).bit_length() - 1)
     if elements is not None and elements <= 2 * _STRIP * lanes:
         return Strips(lanes, -(-elements // lanes), 1, kept=True)
     return Strips(lanes, _STRIP, 1, kept=False)
