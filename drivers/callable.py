@@ -77,12 +77,15 @@ class CallEntry(Stationary):
 
     def _slow(self, *arguments: Any, **named: Any) -> Any:
         """A call that native code did not take: it is made again where that can be changed, and goes to `bind` else."""
+        known = {sys.intern(str(name)): value for name, value in named.items()}  # native code knows names by identity
+        if any(one is not other for one, other in zip(known, named, strict=True)):
+            return self(*arguments, **known)
         interface = self.pipeline.artifact.interface
         given, problems = arguments_by_name(interface, arguments, named)
         if problems:
             raise BindingError(interface.name, problems)
         if self._made_plain(given):
-            return self(**{sys.intern(str(name)): value for name, value in given.items()})  # native code knows names by identity
+            return self(**{sys.intern(str(name)): value for name, value in given.items()})
         stream = self._stream_of(given)
         if left_out := [memory for memory in interface.buffers if not memory.access.reads and given.get(memory.name) is None]:
             return self._with_outputs(given, left_out, stream)

@@ -43,6 +43,7 @@ from vyre_py.interop.dask.buffers import ResidentArray, register
 from vyre_py.interop.dask.tasks import BlockTask, FoldTask
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.grids import writes_whole
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.artifact.artifact import Artifact
@@ -57,10 +58,13 @@ Arrays: TypeAlias = "da.Array | ResidentArray | dict[str, Any]"
 
 
 class _Code:
-    """A Program's artifact as a key of graphs. Attributes: `interface`, `digest` of the bytes, `kind` of device, `key`, a Delayed of them."""
+    """A Program's artifact as a key of graphs. Attributes: `interface`, `digest` of the bytes, `kind` of device, `key`, a Delayed of them, and the names of the
+    buffers that are known to be written as a `whole`."""
 
     def __init__(self, program: Program | Artifact, targets: Targets | None, kind: str) -> None:
+        self.whole: frozenset[str] = frozenset()
         if isinstance(program, Program):
+            self.whole = frozenset(memory.name for memory in program.buffers if memory.access.writes and writes_whole(program, memory))
             program = compile_native(program, str(device_of(kind).target) if targets is None else targets)
         elif not isinstance(program, Artifact):
             raise BindingError("map_blocks", [f"a Program or an artifact is needed, got {shown(program)}"])
@@ -89,7 +93,7 @@ class _Code:
 
     def task(self, axes: Axes, resident: bool = False, only: str | None = None) -> BlockTask:
         """What runs on the blocks of these arrays."""
-        return BlockTask(self.digest, self.kind, tuple(axes.arrays), axes.named, resident, only)
+        return BlockTask(self.digest, self.kind, tuple(axes.arrays), axes.named, resident, only, self.whole)
 
 
 def map_blocks(

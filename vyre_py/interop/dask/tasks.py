@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,7 +48,8 @@ if hasattr(os, "register_at_fork"):
 @dataclass(frozen=True, slots=True)
 class BlockTask:
     """A Program over the blocks of `names`. `digest` and `device` say which code; `named` are its params, and dims that were given; where `resident`, results
-    are Buffers. Called with the blocks, it gives a dict of the results, or with `only` that one. Blocks are never changed."""
+    are Buffers. Called with the blocks, it gives a dict of the results, or with `only` that one. Blocks are never changed. Results named in `whole` are written
+    everywhere: their memory may hold anything before."""
 
     digest: str
     device: str
@@ -55,6 +57,7 @@ class BlockTask:
     named: dict[str, Any]
     resident: bool = False
     only: str | None = None
+    whole: frozenset[str] = frozenset()
 
     def __call__(self, *blocks: Any, artifact: bytes) -> Any:
         """Runs, and waits. Raises what `load` and `bind` raise, KernelAssertion, DeviceLost."""
@@ -82,7 +85,7 @@ class BlockTask:
                 arguments[memory.name] = self._result(here, memory, given.get(memory.name), like, sizes)
             else:
                 arguments[memory.name] = _placed(here, memory, given[memory.name])
-        entry(**arguments, **self.named)
+        entry(**{sys.intern(name): value for name, value in {**arguments, **self.named}.items()})  # as native code knows names
         here.synchronize()
         results = {memory.name: arguments[memory.name] for memory in buffers if memory.access.writes}
         return {name: array.read() if isinstance(array, Buffer) and not self.resident else array for name, array in results.items()}
@@ -91,7 +94,8 @@ class BlockTask:
         """Memory for a result: a Buffer, or an array of the library that the blocks are of; with the values of a block that is read as well."""
         shape = tuple([evaluate_extent(expr, sizes) for expr in memory.shape])
         if not self.resident and like is not None and (before is None or isinstance(before, type(like))):
-            return np.zeros_like(like, shape=host_shape(shape, memory.type), dtype=memory.type.dtype) if before is None else before.copy()
+            make = np.empty_like if memory.name in self.whole else np.zeros_like
+            return make(like, shape=host_shape(shape, memory.type), dtype=memory.type.dtype) if before is None else before.copy()
         result = here.allocate(shape, memory.type)
         if isinstance(before, Buffer) and before.device is here:
             result.copy_from(before)
