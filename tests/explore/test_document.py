@@ -129,6 +129,7 @@ def test_whatever_is_typed_has_a_document(text: str) -> None:
     ("sm_80", (32, 1, 1), 16, 0, 32, ["workgroups"]),
     ("sm_89", (1024, 1, 1), 40, 48 << 10, 1, ["warps", "registers"]),  # 48 warps, a workgroup has 32; 65536 / 1280 / 32 = 1
     ("sm_75", (64, 1, 1), 33, 0, 16, ["warps", "workgroups"]),
+    ("sm_90", (64, 1, 1), 200, 0, 4, ["registers"]),  # a fourth of the registers, 16384, holds two warps of 6400
 ])  # fmt: skip
 def test_occupancy_is_what_limits_it(arch: str, workgroup: tuple[int, int, int], registers: int, memory: int, workgroups: int, limited: list[str]) -> None:
     found = occupancy_of(arch, workgroup, registers, memory)

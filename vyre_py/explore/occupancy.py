@@ -18,6 +18,7 @@ __all__ = ["Occupancy", "occupancy_of"]
 WARP: Final = 32
 _REGISTERS: Final = 1 << 16
 _REGISTER_UNIT: Final = 256  # of a warp
+_PARTS: Final = 4  # of a multiprocessor, each with its own warps and a fourth of the registers
 # Compute capability -> warps, workgroups and KiB of workgroup memory of a multiprocessor.
 _MULTIPROCESSORS: Final[Mapping[int, tuple[int, int, int]]] = {
     70: (64, 32, 96), 72: (64, 32, 96), 75: (32, 16, 64), 80: (64, 32, 164), 86: (48, 16, 100), 87: (48, 16, 164), 89: (48, 24, 100),
@@ -47,7 +48,7 @@ def occupancy_of(arch: str, workgroup: tuple[int, int, int], registers: int, wor
     by = {
         "warps": most_warps // warps,
         "workgroups": most_workgroups,
-        "registers": _REGISTERS // of_warp // warps,
+        "registers": _REGISTERS // _PARTS // of_warp * _PARTS // warps,
     }
     if workgroup_bytes:
         by["workgroup memory"] = (kib << 10) // (workgroup_bytes + reserved)
