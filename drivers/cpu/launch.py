@@ -46,8 +46,8 @@ def run_grid(kernel: CpuKernel, arguments: Arguments, grid: tuple[int, int, int]
 
 
 def _run_small(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[int, int, int], threads: int) -> None:
-    """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads once it would take long here."""
-    begin, count = 0, 1
+    """Runs 1 workgroup here, then 8, then 64, and so on; the rest together with other threads, if there are any, once it would take long here."""
+    begin, count = 0, 1 if threads > 1 else total
     while True:
         end = min(begin + count, total)
         began = perf_counter_ns()
@@ -55,7 +55,7 @@ def _run_small(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[
         if end == total:
             return
         elapsed = perf_counter_ns() - began - _CALL_NS
-        if elapsed * (total - end) > SHARED_NS * (end - begin) and threads > 1:
+        if elapsed * (total - end) > SHARED_NS * (end - begin):
             run_together(kernel, arguments, end, total, grid, threads)
             return
         begin, count = end, count * 8

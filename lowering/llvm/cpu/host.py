@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llvmlite import binding as llvm
@@ -43,9 +44,14 @@ __all__ = ["assembly", "choose_lanes", "described", "has_fma", "lanes_for", "low
 _T = TypeVar("_T")
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32)
+_MOST_LANES: Final = 64  # whose masks are words
+_FEWEST_LANES: Final = 8
+_NARROW: Final = (8, 16)
 _SHORTEST_ROW: Final = 4
 _MOST_STACK_BYTES: Final = 4 << 20  # of a call; threads have 8 MiB where nobody asks for more
 # Which level's lanes suit a CPU: the first whose vectors it has.
+# CPUs without AVX-512 for which LLVM gathers; for others it writes a branch for each lane.
+_FAST_GATHERS: Final = frozenset({"haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake", "arrowlake", "lunarlake"})
 _VECTORS: Final = (("x86-64-v4", "avx512f"), ("x86-64-v3", "avx2"))
 
 
@@ -69,7 +75,11 @@ def _own() -> HostTarget:
     has = frozenset(name for name, present in features.items() if present)
     is_arm = llvm.get_default_triple().startswith(("aarch64", "arm64"))
     like = TARGETS["aarch64" if is_arm else next((level for level, feature in _VECTORS if feature in has), "x86-64")]
-    return replace(like, cpu=llvm.get_host_cpu_name(), features=features.flatten(), fma=is_arm or "fma" in has, halves=is_arm or "f16c" in has)
+    name = llvm.get_host_cpu_name()
+    return replace(
+        like, cpu=name, features=features.flatten(), fma=is_arm or "fma" in has, halves=is_arm or "f16c" in has,
+        masked_bytes=1 if "avx512bw" in has else 4, scatters="avx512f" in has, gathers="avx512f" in has or ("avx2" in has and name in _FAST_GATHERS),
+    )  # fmt: skip
 
 
 def described(arch: str) -> HostTarget:
@@ -107,9 +117,9 @@ def _rows(arch: str) -> Mapping[str, Emitter]:
     return host_emitters(target.machine, target.halves)
 
 
-def choose_lanes(workgroup: tuple[int, int, int], arch: str) -> int:
-    """How many lanes to use: as many as the CPU likes, no more than fill a row (in two and three dimensions) or the workgroup."""
-    lanes = described(arch).lanes
+def choose_lanes(workgroup: tuple[int, int, int], arch: str, bits: int = 32) -> int:
+    """How many lanes to use: as many of `bits` as the CPU likes, no more than fill a row (in two and three dimensions) or the workgroup."""
+    lanes = min(described(arch).lanes * (32 // bits), _MOST_LANES)
     x, rest = workgroup[0], workgroup[1] * workgroup[2]
     row = x & -x  # the largest power of two that divides a row
     if rest > 1 and row >= _SHORTEST_ROW:
@@ -181,19 +191,27 @@ def _compile(text: str, arch: str, opt: int) -> bytes:
 
 
 def _emitted(optimised: Optimised, width: int, target: Target, options: CompileOptions) -> tuple[int, LaneKernel]:
-    """The kernel and its lanes: fewer where most would gather, or where a call would take too much stack. Raises Unsupported where it would in any case."""
-    rows = _rows(target.arch)
-    kernel = emit_lanes(optimised, width, rows, options)
+    """The kernel and its lanes: more where all values are narrow, fewer where most would gather, or where a call would take too much stack. Raises
+    Unsupported where it would in any case."""
+    emit = partial(emit_lanes, optimised, rows=_rows(target.arch), options=options, host=described(target.arch))
+    kernel = emit(width)
     body = optimised.program.body
     free = not target.lanes and not any(isinstance(s, Subgroup) for s in body)  # what subgroups do is written for the lanes that were chosen
     if kernel.scattered and free and not any(isinstance(s, TARGET_KINDS) for s in body):
-        width, kernel = 1, emit_lanes(optimised, 1, rows, options)
+        # Lanes that are fewer may have more in common, such as those of one row.
+        while kernel.scattered and width > 1:
+            width = width // 2 if width > _FEWEST_LANES else 1
+            kernel = emit(width)
+    elif free and kernel.widest in _NARROW and not kernel.parts:
+        wider = choose_lanes(optimised.program.workgroup, target.arch, kernel.widest)
+        if wider > width and prod(optimised.program.workgroup) % wider == 0:
+            width, kernel = wider, emit(wider, border=width)
     while (taken := measure(kernel.text).stack_bytes(options.opt, width)) > _MOST_STACK_BYTES:
         if not free or width == 1:
             help_ = "compile it with opt=1 or more, or with fewer lanes, or write loops in place of statements"
             raise Unsupported("the cpu target", [Missing(f"code of {width} lanes that takes some {taken >> 20} MiB of stack a call", help=help_)])
         width //= 2
-        kernel = emit_lanes(optimised, width, rows, options)
+        kernel = emit(width)
     return width, kernel
 
 

@@ -38,7 +38,8 @@ class HostTarget:
 
     `machine` is the architecture as Linux names it, `cpu` and `features` are what LLVM is told, `needs` what Linux lists in /proc/cpuinfo where such
     code runs. `lanes` of 32 bits suit its vectors, of which it has `registers`; `fma` and `halves` say whether it has instructions for fused multiply-adds,
-    and between f16 and f32. Of two that run on a machine, the one of the higher `rank` is better there.
+    and between f16 and f32, `masked_bytes` how small elements may be for it to mask accesses of vectors, `gathers` and `scatters` whether it is good at
+    those. Of two that run on a machine, the one of the higher `rank` is better there.
     """
 
     machine: str
@@ -50,6 +51,9 @@ class HostTarget:
     halves: bool
     rank: int
     registers: int = 16
+    masked_bytes: int = 4
+    gathers: bool = False
+    scatters: bool = False
 
     @property
     def vector_bytes(self) -> int:
@@ -73,7 +77,7 @@ TARGETS: Final[Mapping[str, HostTarget]] = {
     "x86-64": HostTarget("x86_64", "x86-64", "", frozenset(), 8, False, False, 1),
     "x86-64-v2": HostTarget("x86_64", "x86-64-v2", "", _V2, 8, False, False, 2),
     "x86-64-v3": HostTarget("x86_64", "x86-64-v3", "", _V3, 16, True, True, 3),
-    "x86-64-v4": HostTarget("x86_64", "x86-64-v4", "", _V4, 32, True, True, 4, registers=32),
+    "x86-64-v4": HostTarget("x86_64", "x86-64-v4", "", _V4, 32, True, True, 4, registers=32, masked_bytes=1, gathers=True, scatters=True),
     # Armv8.0-A. Its atomics are loops of its own instructions: the functions that newer code calls instead are in no process of ours.
     "aarch64": HostTarget("aarch64", "generic", "+fp-armv8,+neon,-outline-atomics", frozenset(), 8, True, True, 1, registers=32),
 }

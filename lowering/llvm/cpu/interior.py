@@ -4,7 +4,7 @@
         y[i] = x[i - 1] + x[i + 1]      ->          y[i] = x[i - 1] + x[i + 1], plain accesses without masks
     }                                           the others: as ever
 
-Such a Program's body is written twice. Before it a few scalar comparisons say which one a chunk takes: that the lanes of an index that steps by one lie
+Such a Program's body is written twice. Before it a few scalar comparisons say which one a chunk takes: that the lanes of an index that steps by a constant lie
 within the axis, from the first to the last; that all lanes answer a comparison alike; that their quotient by one number is the same, and so their
 remainder steps by one.
 """
@@ -116,9 +116,9 @@ class _Finder:
         if len(args) < len(s.args):
             return None
         if s.op.name in _INDEXING:
-            varying = variability_of(s.op.name, s.bound.type, args) is Variability.VARYING
+            varying = variability_of(self.w.width, s.op.name, s.bound.type, args) is Variability.VARYING
             return None if varying else calculate(self.w, s.op.name, s.bound.type, args)
-        if s.op.name in _COMPARISONS and sum([a.variability is Variability.LINEAR for a in args]) == 1:
+        if s.op.name in _COMPARISONS and sum([not a.is_uniform for a in args]) == 1:
             return self._compared(s, args)
         if s.op.name in _DIVISIONS and s.bound.type is u32 and args[0].variability is Variability.LINEAR and args[1].is_uniform:
             return self._divided(s, args)
@@ -132,7 +132,7 @@ class _Finder:
 
     def _last(self, value: LaneValue) -> str:
         """The last lane's, after which nothing has wrapped."""
-        last = self.w.let(f"add i32 {value.name}, {self.state.width - 1}")
+        last = self.w.let(f"add i32 {value.name}, {value.step * (self.state.width - 1)}")
         self._require(self.w.let(f"icmp {'s' if value.type.is_signed else 'u'}ge i32 {last}, {value.name}"))
         return last
 
@@ -166,8 +166,8 @@ class _Finder:
             if subscript is None or subscript.variability is Variability.VARYING:
                 continue
             extent = self.memories.bound(s.memory, axis, subscript.type).name
-            if subscript.variability is Variability.LINEAR:
-                extent = self.w.rows["saturating_sub"](self.w, 1, u32, u32, [extent, str(self.state.width - 1)])
+            if not subscript.is_uniform:
+                extent = self.w.rows["saturating_sub"](self.w, 1, u32, u32, [extent, str(subscript.step * (self.state.width - 1))])
                 self.gains = True
             self._require(self.w.let(f"icmp ult i32 {subscript.name}, {extent}"))
             self.found.inside[index] = self.found.inside.get(index, 0) | 1 << axis

@@ -48,6 +48,7 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.arrivals import meet
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
+from vyre_py.lowering.llvm.cpu.host_targets import TARGETS, HostTarget
 from vyre_py.lowering.llvm.cpu.interior import find_interior
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
@@ -56,6 +57,7 @@ from vyre_py.lowering.llvm.cpu.permutes import Permutes
 from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
+from vyre_py.lowering.llvm.cpu.strides import Strides
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.legal import orders_memory
@@ -76,6 +78,7 @@ __all__ = ["SYMBOL", "LaneKernel", "emit_lanes"]
 
 SYMBOL: Final = "vyre_kernel"
 _PLAIN: Final = CompileOptions()
+_USUAL: Final = TARGETS["x86-64-v3"]
 # Where one in so many operations gathers or scatters, lanes gain less by the others than they lose: such an access takes about three times what it
 # does lane by lane, and any other operation an eighth. Measured with AVX2: rows of a sparse matrix, three gathers for two floating-point operations.
 _SCATTERED: Final = 3
@@ -84,12 +87,15 @@ _SCATTERED: Final = 3
 @dataclass(frozen=True, slots=True)
 class LaneKernel:
     """A kernel as LLVM IR, and the bytes of scratch memory that a thread needs to run it; `workgroup_bytes` of them are workgroup memory. `scattered` says that
-    so many of its accesses gather or scatter that lanes one by one are faster."""
+    so many of its accesses gather or scatter that fewer lanes are faster, `widest` of how many bits the widest values are of which it has vectors, `parts`
+    that lanes part."""
 
     text: str
     scratch_bytes: int
     workgroup_bytes: int
     scattered: bool = False
+    widest: int = 32
+    parts: bool = False
 
 
 class _LaneWalk:
@@ -97,22 +103,31 @@ class _LaneWalk:
 
     handlers: ClassVar[Mapping[type[Statement], Callable[..., int]]]
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, border: int = 0) -> None:
         self.state = state
         self.w = state.w
         self.lines = lines_of(self.state.module, self.state.program)
         self.w.place = self.lines.head
         self.memories = Memories(self.state)
         self.rows = Rows(self.memories)
+        self.strides = Strides(self.memories, self.let)
         self.atomics = Atomics(self.memories)
         self.permutes = Permutes(self.state)
         self.micro_kernels = MicroKernels(self.memories)
         self.control = Control(self.state)
         self.number = ""  # that of the workgroup
+        self.has_interior = True
+        self.border = self._border_lanes(border)
+        self.border_called = False
         self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
         self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
         self.totals: dict[int, str] = {}  # grid scan, by its index -> where what the workgroups so far come to is kept
         self.saves: dict[int, tuple[Variable, int]] = {}  # carried varying variable -> its offset among the saved values
+
+    def _border_lanes(self, lanes: int) -> int:
+        """How many lanes the function has that chunks at a border are left to; 0 where there is none, since what they do lives on after it."""
+        state = self.state
+        return 0 if state.plan.has_barriers or state.areas or state.saved_bytes or state.optimised.functions else lanes
 
     # ---- workgroups
 
@@ -137,18 +152,64 @@ class _LaneWalk:
         state.look()
         for axis, place in zip("xyz", places, strict=True):
             state.groups[f"workgroup_id.{axis}"] = w.let(f"load i32, ptr {place}")
-        self.memories.begin_workgroup()
-        if state.plan.keeps_alive:
-            self.control.fill_masks(self.control.alive_offset)
-        self.control.frames.append(Frame(len(state.program.body), None, following, True, True))
-        self._body()
+        many = self._rows(now) if self._has_rows() else ""
+        if not many:
+            self.memories.begin_workgroup()
+            if state.plan.keeps_alive:
+                self.control.fill_masks(self.control.alive_offset)
+            self.control.frames.append(Frame(len(state.program.body), None, following, True, True))
+            self._body()
         w.place = self.lines.head
         w.block(following)
-        w.line(f"store i64 {w.let(f'add i64 {now}, 1')}, ptr {number}")
-        self._next_place(places)
+        step = w.let(f"zext i32 {many} to i64") if many else "1"
+        w.line(f"store i64 {w.let(f'add i64 {now}, {step}')}, ptr {number}")
+        self._next_place(places, many or "1")
         w.end(f"br label %{head}, !llvm.loop !0")
         w.block(done)
         w.end("ret void")
+
+    def _has_rows(self) -> bool:
+        """Whether a workgroup has several rows of whole chunks, and no order among them."""
+        state, sizes = self.state, self.state.program.workgroup
+        return bool(self.border) and sizes[1] * sizes[2] > 1 and sizes[0] % state.width == 0
+
+    def _rows(self, now: str) -> str:
+        """Runs neighbouring workgroups from `now` on row by row, along which memory lies; gives how many."""
+        w, state, first = self.w, self.state, self.state.groups["workgroup_id.x"]
+        left = w.let(f"sub i32 %nx, {first}")
+        rest = w.call("i64", "llvm.umin.i64", ("i64", w.let(f"sub i64 %end, {now}")), ("i64", w.let(f"zext i32 {left} to i64")))
+        many = w.let(f"trunc i64 {rest} to i32")
+        self.control.frames.append(Frame(len(state.program.body), None, "", True, True))
+        (region,) = state.plan.regions.values()
+        row, place = w.local("i64"), w.local("i32")
+        w.line(f"store i64 0, ptr {row}")
+        rows, groups, ran = w.label("row"), w.label("groups"), w.label("rowran")
+        w.block(rows)
+        chunk = w.let(f"load i64, ptr {row}")
+        end = w.let(f"add i64 {chunk}, {state.program.workgroup[0] // state.width}")
+        state.row = self._row_places(chunk)
+        w.line(f"store i32 0, ptr {place}")
+        w.block(groups)
+        number = w.let(f"load i32, ptr {place}")
+        state.groups["workgroup_id.x"] = w.let(f"add i32 {first}, {number}")
+        self._region(region, chunk, end)
+        more = w.let(f"add i32 {number}, 1")
+        w.line(f"store i32 {more}, ptr {place}")
+        w.end(f"br i1 {w.let(f'icmp ult i32 {more}, {many}')}, label %{groups}, label %{ran}, !llvm.loop !0")
+        w.block(ran)
+        w.line(f"store i64 {end}, ptr {row}")
+        leave = w.label("rowsran")
+        w.end(f"br i1 {w.let(f'icmp ult i64 {end}, {state.chunks}')}, label %{rows}, label %{leave}, !llvm.loop !0")
+        w.block(leave)
+        state.groups["workgroup_id.x"], state.row = first, None
+        return many
+
+    def _row_places(self, chunk: str) -> tuple[str, str, str]:
+        """Where a row begins that begins with a chunk: its local index, and its places along y and z."""
+        w, (x, y, _) = self.w, self.state.program.workgroup
+        first = w.let(f"mul i32 {w.let(f'trunc i64 {chunk} to i32')}, {self.state.width}")
+        row = w.let(f"udiv i32 {first}, {x}")
+        return first, w.let(f"urem i32 {row}, {y}"), w.let(f"udiv i32 {row}, {y}")
 
     def _begin_scans(self) -> None:
         """Locals of the function: the launch runs the grid by one call."""
@@ -167,16 +228,14 @@ class _LaneWalk:
             w.line(f"store i32 {w.let(f'trunc i64 {digit} to i32')}, ptr {place}")
             rest = w.let(f"udiv i64 {rest}, {count}")
 
-    def _next_place(self, places: list[str]) -> None:
+    def _next_place(self, places: list[str], many: str) -> None:
         """Counts x, y, z up like digits, which is cheaper than dividing again."""
         w = self.w
-        carry = "true"
         for axis, place in zip("xyz", places, strict=True):
-            now = self.state.groups[f"workgroup_id.{axis}"]
-            more = w.let(f"add i32 {now}, {w.let(f'zext i1 {carry} to i32')}")
+            more = w.let(f"add i32 {self.state.groups[f'workgroup_id.{axis}']}, {many}")
             full = w.let(f"icmp eq i32 {more}, %n{axis}")
             w.line(f"store i32 {w.let(f'select i1 {full}, i32 0, i32 {more}')}, ptr {place}")
-            carry = full
+            many = w.let(f"zext i1 {full} to i32")
 
     def _body(self) -> None:
         index = 0
@@ -189,6 +248,9 @@ class _LaneWalk:
                 index = region.stop
 
     def _statement(self, index: int) -> int:
+        if index in self.strides.done:  # written ahead
+            self.strides.done.remove(index)
+            return index + 1
         statement = self.state.program.body[index]
         self.w.place = self.lines.at(index)
         self.w.require_room(index + 1, len(self.state.program.body))
@@ -199,14 +261,14 @@ class _LaneWalk:
 
     # ---- regions
 
-    def _region(self, region: BarrierFreeRegion) -> None:
-        """A loop over the chunks of the workgroup."""
+    def _region(self, region: BarrierFreeRegion, first: str = "0", end: str = "") -> None:
+        """A loop over the chunks of the workgroup, or over those from `first` to before `end`."""
         w, state = self.w, self.state
         w.place = self.lines.head
         # Read before any chunk writes: every chunk begins with the same.
         uniform = {v: (type_, w.let(f"load {type_}, ptr {slot}")) for v in region.reads if v in self.slots for type_, slot in (self.slots[v],)}
         counter = w.local("i64")
-        w.line(f"store i64 0, ptr {counter}")
+        w.line(f"store i64 {first}, ptr {counter}")
         head, done, following = w.label("chunk"), w.label("chunkdone"), w.label("chunknext")
         w.block(head)
         state.region = region
@@ -219,7 +281,8 @@ class _LaneWalk:
         for variable, (type_, name) in uniform.items():
             w.line(f"store {type_} {name}, ptr {self.locals[variable][0]}")
         self._load_carried(region)
-        if (interior := find_interior(self.memories, region)) is not None:
+        interior = find_interior(self.memories, region) if self.has_interior else None
+        if interior is not None:
             within, border = w.label("interior"), w.label("border")
             w.branch(interior.condition, within, border)
             w.block(within)
@@ -229,19 +292,53 @@ class _LaneWalk:
             if w.open:
                 w.jump(done)
             w.block(border)
-        counted = state.work, state.gathers
-        self._run(region, done)
-        if interior is not None:
-            state.work, state.gathers = counted  # few chunks are at a border
+        counted, groups = (state.work, state.gathers, state.widest, state.parts), state.groups
+        if interior is not None and self.border:
+            self._call_border()
+        else:
+            if interior is not None:
+                self._hide_places()
+            self._run(region, done)
+        if interior is not None:  # few chunks are at a border
+            state.groups, (state.work, state.gathers, state.widest, state.parts) = groups, counted
         w.block(done)
         self._save_carried(region)
         w.block(following)
         more = w.let(f"add i64 {state.chunk}, 1")
         w.line(f"store i64 {more}, ptr {counter}")
         leave = w.label("ran")
-        w.end(f"br i1 {w.let(f'icmp ult i64 {more}, {state.chunks}')}, label %{head}, label %{leave}, !llvm.loop !0")
+        w.end(f"br i1 {w.let(f'icmp ult i64 {more}, {end or state.chunks}')}, label %{head}, label %{leave}, !llvm.loop !0")
         w.block(leave)
         state.region, state.mask, state.chunk, state.base = None, None, "0", "0"
+
+    def _hide_places(self) -> None:
+        """At a border, reads where the chunk is anew, in a way that LLVM can't see through: it would compute the masks of borders ahead, for all chunks."""
+        w, state = self.w, self.state
+
+        def hidden(name: str) -> str:
+            place = w.local("i32")
+            w.line(f"store volatile i32 {name}, ptr {place}")
+            return w.let(f"load volatile i32, ptr {place}")
+
+        state.base = hidden(state.base)
+        state.groups = {query: hidden(name) if query.startswith("workgroup_id") else name for query, name in state.groups.items()}
+
+    def _call_border(self) -> None:
+        """Leaves the chunk to a function of its own, in which nothing stands in the way of the other chunks."""
+        given = [f"ptr {name}" for name in ("%block", *self.buffers())] + [f"i64 {self.state.chunk}"]
+        given += [f"i32 {self.state.groups[f'{query}.{axis}']}" for query in ("workgroup_id", "num_workgroups") for axis in "xyz"]
+        self.w.line(f"call void @border({', '.join(given)})")
+        if not self.border_called:
+            self.border_called = True
+            _BorderWalk(self).define()
+
+    def buffers(self) -> dict[str, str]:
+        """The names of the buffers, and what is promised of the pointers to them."""
+        buffers = [(name, m) for m, name in self.memories.bases.items() if m.space is Space.BUFFER]
+        # What other threads may have written before a fence, an ordered atomic or a grid barrier is not apart from everything. A workgroup is one thread.
+        program = self.state.program
+        apart = "" if orders_memory(program) or has_grid_barrier(program) else "noalias "
+        return {name: apart if memory.access is Access.READ_WRITE else "noalias " for name, memory in buffers}
 
     def _run(self, region: BarrierFreeRegion, done: str) -> None:
         """The statements of a region, for the lanes that are on; those that leave early go to `done`."""
@@ -312,6 +409,7 @@ class _LaneWalk:
             if variable.id in self.slots:
                 w.line(f"store {type_} {name}, ptr {self.slots[variable.id][1]}")
         else:
+            self.state.fill(variable.type.bits)
             name = w.vector(value)
             if mask is not None:
                 name = w.blend(type_, mask, name, w.let(f"load {type_}, ptr {local}"))
@@ -353,6 +451,8 @@ class _LaneWalk:
             value = calculate(self.w, s.op.name, s.bound.type, [self.state.operand(a) for a in s.args])
         if not value.is_uniform:
             self.state.count()
+        if value.variability is Variability.VARYING:
+            self.state.fill(value.type.bits)
         self.state.bind(s, value)
         return index + 1
 
@@ -401,6 +501,8 @@ class _LaneWalk:
     def load(self, index: int, s: Load | UniformLoad) -> int:
         """A load."""
         done = self.rows.load(index, s) if isinstance(s, Load) else None
+        if done is None and isinstance(s, Load):
+            done = self.strides.load(index, s)
         return self.memories.load(index, s) if done is None else done
 
     def store(self, index: int, s: Store) -> int:
@@ -441,16 +543,13 @@ class _LaneWalk:
         for signature, function in state.optimised.functions.items():
             _FunctionWalk(signature, function, state).define()
         areas = {**state.areas, "%saved": state.saved_bytes} if state.saved_bytes else dict(state.areas)
-        buffers = [(name, m) for m, name in self.memories.bases.items() if m.space is Space.BUFFER]
-        pointers = [name for name, _ in buffers] + list(areas)
-        # What other threads may have written before a fence, an ordered atomic or a grid barrier is not apart from everything. A workgroup is one thread.
-        apart = "" if orders_memory(state.program) or has_grid_barrier(state.program) else "noalias "
-        promises = {name: apart if memory.access is Access.READ_WRITE else "noalias " for name, memory in buffers}
+        promises = self.buffers()
+        pointers = [*promises, *areas]
         taken = "".join([f", ptr {promises.get(name, 'noalias ')}{name}" for name in pointers]) + ", i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz"
         # Not inlined: the facts about pointers would become lists on every access, as long as the number of pointers.
         self.w.finish(f"define internal void @workgroups(ptr noalias readonly %block{taken}) noinline nounwind{self.lines.attached}")
         lines = [f"define void @{SYMBOL}(ptr %block, ptr %scratch, i64 %first, i64 %end, i32 %nx, i32 %ny, i32 %nz) nounwind {{"]
-        for (name, _), slot in zip(buffers, state.layout.buffers, strict=True):
+        for name, slot in zip(promises, state.layout.buffers, strict=True):
             lines += [f"  {name}.at = getelementptr i8, ptr %block, i64 {slot.offset_bytes}", f"  {name} = load ptr, ptr {name}.at, align 8"]
         scratch_bytes = 0
         for name, size in areas.items():
@@ -460,14 +559,40 @@ class _LaneWalk:
         state.module.functions.append("\n".join([*lines, f"  call void @workgroups(ptr %block{given})", "  ret void", "}"]))
         state.module.add_global(f"@zero = internal unnamed_addr constant [{WIDEST_BYTES} x i8] zeroinitializer, align {WIDEST_BYTES}")
         workgroup_bytes = sum(Memories.size_bytes(m) for m in state.program.memories if m.space is Space.WORKGROUP)
-        return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes, state.gathers * _SCATTERED > state.work)
+        return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes, state.gathers * _SCATTERED > state.work, state.widest, state.parts)
+
+
+class _BorderWalk(_LaneWalk):
+    """Writes the function that chunks at a border are left to, which may have fewer lanes: it runs all of its own chunks that are in one."""
+
+    def __init__(self, caller: _LaneWalk) -> None:
+        given, lanes = caller.state, caller.border
+        super().__init__(State(given.optimised, lanes, given.w.rows, given.options, given.module, given.host, "border_"))
+        self.ratio = given.width // lanes
+        self.has_interior = self.ratio > 1
+
+    def define(self) -> None:
+        """Adds the function to its caller's module."""
+        w, state = self.w, self.state
+        state.load_arguments()
+        state.groups = {f"{query}.{axis}": f"%{query}.{axis}" for query in ("workgroup_id", "num_workgroups") for axis in "xyz"}
+        state.ended = done = w.label("finished")
+        self.control.frames.append(Frame(len(state.program.body), None, done, True, True))
+        (region,) = state.plan.regions.values()  # without barriers a body is one
+        first = w.let(f"mul i64 %chunk, {self.ratio}")
+        self._region(region, first, w.let(f"add i64 {first}, {self.ratio}"))
+        w.block(done)
+        w.end("ret void")
+        taken = "".join(f", ptr {promise}{name}" for name, promise in self.buffers().items()) + ", i64 %chunk"
+        places = "".join(f", i32 {name}" for name in state.groups.values())
+        state.module.define(w.function(f"define internal void @border(ptr noalias readonly %block{taken}{places}) noinline nounwind{self.lines.attached}"))
 
 
 class _FunctionWalk(_LaneWalk):
     """Writes a function that an op is left to: it takes the lanes that are on, as bits, and a vector for each operand."""
 
     def __init__(self, signature: Signature, optimised: Optimised, caller: State) -> None:
-        super().__init__(State(optimised, caller.width, caller.w.rows, _PLAIN, caller.module, f"{signature.name}_"))
+        super().__init__(State(optimised, caller.width, caller.w.rows, _PLAIN, caller.module, caller.host, f"{signature.name}_"))
         self.signature = signature
         self.parameters = {memory: f"%x{k}" for k, memory in enumerate(parameters_of(optimised.program))}
         self.result = ""
@@ -509,13 +634,16 @@ _LaneWalk.handlers = HANDLERS
 _FunctionWalk.handlers = {**HANDLERS, Load: _FunctionWalk.load, Store: _FunctionWalk.store}
 
 
-def emit_lanes(optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, options: CompileOptions = _PLAIN) -> LaneKernel:
-    """A checked Program for `width` lanes (1 to 32, a power of two). `rows` is the op table of the machine (`ops.host_emitters`); of the
-    options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a flag. The text is deterministic. Raises Unsupported
-    for a Program that is too long."""
+def emit_lanes(
+    optimised: Optimised, width: int, rows: Mapping[str, Emitter] = HOST_EMITTERS, options: CompileOptions = _PLAIN, host: HostTarget = _USUAL,
+    border: int = 0,
+) -> LaneKernel:
+    """A checked Program for `width` lanes (1 to 64, a power of two). `rows` is the op table of the machine (`ops.host_emitters`), `host` the machine; chunks at
+    a border may have fewer lanes, `border`. Of the options `debug` says that the code keeps the Program's places, `interruptible` that loops look at a
+    flag. The text is deterministic. Raises Unsupported for a Program that is too long."""
     module = ModuleText()
     # Unrolling chunks and workgroups doubles the time to compile, and gains nothing: a chunk is wide already.
     module.tails += ["!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}']
     if options.debug:
         module.line_tables = LineTables(module, "object")
-    return _LaneWalk(State(optimised, width, rows, options, module)).module()
+    return _LaneWalk(State(optimised, width, rows, options, module, host), border or width).module()

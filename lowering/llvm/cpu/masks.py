@@ -15,7 +15,7 @@ from vyre_py.ir.language.nodes import Break, Const, Continue, Else, End, For, If
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.cpu.regions import Escape, beyond
 from vyre_py.lowering.llvm.cpu.state import State
-from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, integer
 
@@ -176,6 +176,7 @@ class Control:
         if same:
             w.branch(condition.name, then, other)
         else:
+            state.parts = True
             state.mask = w.both(entered, condition.name)
             w.branch(w.any(state.mask), then, other)
         w.block(then)
@@ -207,7 +208,7 @@ class Control:
 
     def _escape_where(self, index: int, condition: LaneValue) -> int:
         state, w = self.state, self.w
-        entered = state.mask
+        state.parts, entered = True, state.mask
         self._part(type(state.program.body[index + 1]), w.both(entered, condition.name))
         self._after(index, entered)
         return index + 3
@@ -222,6 +223,9 @@ class Control:
         assert isinstance(s.args[2], Const)  # V208
         step = int(s.args[2].value)
         same = start.is_uniform and stop.is_uniform
+        if not same:
+            state.fill(type_.bits)
+            state.parts = True
         rest = self.rests.pop(index, None)
         if rest is None:
             count = w.local("i32")
@@ -250,11 +254,7 @@ class Control:
             go = w.any(state.mask)
         self._begin_turn(turns, go)
         far = turn if step == 1 else w.let(f"mul i32 {turn}, {step}")
-        if start.variability is Variability.VARYING:
-            name = w.let(f"add {bits_type(32, state.width)} {start.name}, {w.splat('i32', far)}")
-        else:
-            name = w.let(f"add i32 {start.name}, {far}")
-        state.bind(s, LaneValue(start.variability, type_, name))
+        state.bind(s, calculate(w, "add", type_, (start, LaneValue(Variability.UNIFORM, type_, far, multiple=abs(step) & -abs(step)))))
         return index + 1
 
     def _is_short(self, index: int) -> bool:

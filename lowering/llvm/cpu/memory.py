@@ -7,7 +7,7 @@ here, and axes fewer than 2^32 elements: `legal.indices` and binding see to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.language.dims import DimConst
@@ -24,6 +24,8 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.types import Kind, Type, u32
 from vyre_py.lowering.layout import element_count
+from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, load_some, store_some
+from vyre_py.lowering.llvm.cpu.scattered import Scattered
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import suffix
@@ -32,7 +34,6 @@ from vyre_py.lowering.rows import WIDEST_BYTES
 
 __all__ = ["Memories", "Spot"]
 
-_WORD_BYTES: Final = 4
 # Private arrays up to this size, and this much in all, are locals, which LLVM may keep in registers.
 _LOCAL_BYTES: Final = 4096
 _LOCALS_BYTES: Final = 16384
@@ -65,6 +66,7 @@ class Memories:
     def __init__(self, state: State) -> None:
         self.state = state
         self.w = state.w
+        self.scattered = Scattered(state)
         self.pointers: dict[Memory, str] = {}
         self.sink = ""
         local_bytes = 0
@@ -75,7 +77,7 @@ class Memories:
             elif memory.space is Space.WORKGROUP:
                 state.area(name, self.size_bytes(memory))
             elif memory.space is Space.PRIVATE:
-                size = -(-self.size_bytes(memory) * state.width // _WORD_BYTES) * _WORD_BYTES
+                size = -(-self.size_bytes(memory) * state.width // WORD_BYTES) * WORD_BYTES
                 if not state.plan.has_barriers and size <= _LOCAL_BYTES and local_bytes + size <= _LOCALS_BYTES:
                     local_bytes += size
                     name = self.w.local(f"[{size} x i8]", align=AREA_ALIGN)
@@ -93,7 +95,7 @@ class Memories:
 
     def _table(self, name: str, memory: Memory) -> str:
         # Small elements are read as whole words (`_gather_small`), so there must be a whole number of them.
-        data = memory.data + bytes(-len(memory.data) % _WORD_BYTES)
+        data = memory.data + bytes(-len(memory.data) % WORD_BYTES)
         self.state.module.add_global(f"{name} = internal unnamed_addr constant {bytes_literal(data)}, align {AREA_ALIGN}")
         return name
 
@@ -198,25 +200,21 @@ class Memories:
         """The element of lane 0, where lanes touch neighbours."""
         return self._element(spot.memory, self.row_offset(spot))
 
-    def offsets(self, spot: Spot) -> str:
-        """Element offsets as a vector of i32; for lanes inside they do not wrap, since a memory has fewer than 2^32 elements."""
+    def offset(self, spot: Spot) -> LaneValue:
+        """Element offsets, as a u32; for lanes inside they do not wrap, since a memory has fewer than 2^32 elements."""
         total: LaneValue | None = None
         for axis, subscript in enumerate(spot.indices):
-            index = LaneValue(subscript.variability, u32, subscript.name)
+            index = replace(subscript, type=u32)
             if total is not None:
                 total = calculate(self.w, "mul", u32, (total, self._extent(spot.memory, axis)))
                 index = calculate(self.w, "add", u32, (total, index))
             total = index
         assert total is not None  # V307: there is at least one axis
-        return self.w.vector(total)
+        return total
 
-    def lane_pointers(self, memory: Memory, offsets: str, element: str, base: str) -> str:
-        """A vector of addresses. Indices of 32 bits, which address computations read as signed, are what processors gather by."""
-        w, vector = self.w, bits_type(32, self.state.width)
-        if memory.space is Space.BUFFER:
-            base = w.let(f"getelementptr {element}, ptr {base}, i64 {1 << 31}")
-            offsets = w.let(f"xor {vector} {offsets}, {integer(-(1 << 31), 32, self.state.width)}")
-        return w.let(f"getelementptr {element}, ptr {base}, {vector} {offsets}")
+    def offsets(self, spot: Spot) -> str:
+        """Element offsets as a vector of i32."""
+        return self.w.vector(self.offset(spot))
 
     def _own(self, offsets: str) -> str:
         """Offsets into private arrays, in which the lanes of an element are neighbours."""
@@ -231,6 +229,8 @@ class Memories:
         spot = self.spot(index, s)
         self.state.count(gathers=not spot.is_uniform and not spot.is_row)
         private, alone = s.memory.space is Space.PRIVATE and self.state.width > 1, s.memory.space is Space.WORKGROUP
+        if not spot.is_uniform or private:
+            self.state.fill(s.memory.type.bits)
         if spot.is_uniform and private:
             value = self.w.varying(s.memory.type, self._load_own(spot))
         elif spot.is_uniform:
@@ -258,6 +258,7 @@ class Memories:
             self.state.store_elements(type_, 1, pointer, w.scalar(value, self.state.mask), type_.size_bytes)
             return index + 1
         vector = w.vector(value)
+        self.state.fill(type_.bits)
         if type_.kind is Kind.BOOL:
             vector = w.let(f"zext {llvm_type(type_, self.state.width)} {vector} to {memory_type(type_, self.state.width)}")
         if spot.is_uniform:
@@ -265,22 +266,11 @@ class Memories:
         elif spot.is_row and not private:
             self._store_masked(spot, self.row_pointer(spot), vector)
         else:
-            offsets = self.offsets(spot)
-            offsets = self._own(offsets) if private else offsets
-            if s.memory.space is Space.WORKGROUP and self.everywhere(spot) is None:
-                self._store_each(s.memory, offsets, vector)
-                return index + 1
-            pointers = self.lane_pointers(s.memory, offsets, memory_type(type_), self.pointers[s.memory])
-            self.scatter_words(spot, pointers, memory_type(type_), type_.size_bytes, vector)
+            offset = self.offset(spot)
+            if private:
+                offset = w.varying(u32, self._own(w.vector(offset)))
+            self.scattered.scatter(s.memory, self.pointers[s.memory], offset, self.everywhere(spot), vector)
         return index + 1
-
-    def _store_each(self, memory: Memory, offsets: str, value: str) -> None:
-        """Stores lane by lane, all of which are on and inside. Numbers of elements are half as wide as a vector of addresses."""
-        w, width, element = self.w, self.state.width, memory_type(memory.type)
-        for lane in range(width):
-            offset = w.let(f"zext i32 {w.let(f'extractelement <{width} x i32> {offsets}, i64 {lane}')} to i64")
-            one = w.let(f"extractelement <{width} x {element}> {value}, i64 {lane}") if width > 1 else value
-            w.line(f"store {element} {one}, ptr {self._element(memory, offset)}, align {memory.type.size_bytes}")
 
     def spare(self) -> str:
         """Memory whose value nothing depends on, as much as a row has, for stores and atomics outside."""
@@ -294,9 +284,20 @@ class Memories:
         memory, size = memory_type(type_, width), type_.size_bytes
         if mask is None:
             return self.state.load_elements(type_, width, pointer, size)
+        if self._is_narrow(type_):
+            called = f"@{load_some(self.state.module, type_, width)}(ptr {pointer}, {memory} {self._wide(memory, mask)})"
+            return self.state.loaded(type_, width, self.w.let(f"call {memory} {called}"))
         # The alignment as an operand is what LLVM 20 takes; newer ones read it too.
         arguments = (("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
         return self.state.loaded(type_, width, self.w.call(memory, f"llvm.masked.load.{suffix(memory)}.p0", *arguments))
+
+    def _is_narrow(self, type_: Type) -> bool:
+        """Whether elements are of less than what the processor masks, and fill some of those."""
+        return type_.size_bytes < self.state.host.masked_bytes and type_.size_bytes * self.state.width >= 2 * WORD_BYTES
+
+    def _wide(self, vector: str, mask: str) -> str:
+        """A mask as a vector of ones and zeros."""
+        return self.w.let(f"sext {self.w.mask_type} {mask} to {vector}")
 
     def _fetch_ahead(self, memory: Memory, pointer: str) -> None:
         """Has the processor fetch what the next chunk loads here. A loop of this chunk strides over what all chunks read, which no processor foresees."""
@@ -309,47 +310,27 @@ class Memories:
         if mask is None:
             self.w.line(f"store {memory} {value}, ptr {pointer}, align {size}")
             return
+        if self._is_narrow(type_):
+            called = f"@{store_some(self.state.module, type_, self.state.width)}(ptr {pointer}, {memory} {value}, {memory} {self._wide(memory, mask)})"
+            self.w.line(f"call void {called}")
+            return
         arguments = ((memory, value), ("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask))
+        every, some, done = self.w.label("every"), self.w.label("some"), self.w.label("stored")
+        # Most masks are of all lanes or none, and a masked store takes some processors (AMD's Zen to Zen 3) ten times as long.
+        self.w.branch(self.w.let(f"icmp eq i{self.state.width} {self.w.mask_bits(mask)}, -1"), every, some)
+        self.w.block(every)
+        self.w.line(f"store {memory} {value}, ptr {pointer}, align {size}")
+        self.w.jump(done)
+        self.w.block(some)
         self.w.run(f"llvm.masked.store.{suffix(memory)}.p0", *arguments)
-
-    def scatter_words(self, spot: Spot, pointers: str, element: str, align: int, value: str) -> None:
-        """Stores to a vector of addresses, where lanes are on and inside; `element` is an LLVM type."""
-        width = self.state.width
-        memory, mask = f"<{width} x {element}>", self.w.spelled(self.everywhere(spot))
-        arguments = ((memory, value), (f"<{width} x ptr>", pointers), ("i32", str(align)), (self.w.mask_type, mask))
-        self.w.run(f"llvm.masked.scatter.{suffix(memory)}.v{width}p0", *arguments)
+        self.w.block(done)
 
     def _gather(self, spot: Spot, private: bool) -> str:
-        type_, width = spot.memory.type, self.state.width
-        offsets = self.offsets(spot)
-        offsets = self._own(offsets) if private else offsets
-        if type_.size_bytes < _WORD_BYTES:
-            return self.state.loaded(type_, width, self._gather_small(spot, offsets))
-        pointers = self.lane_pointers(spot.memory, offsets, memory_type(type_), self.pointers[spot.memory])
-        return self.state.loaded(type_, width, self.gather_words(spot, pointers, memory_type(type_), type_.size_bytes))
-
-    def gather_words(self, spot: Spot, pointers: str, element: str, align: int) -> str:
-        """Loads from a vector of addresses, zero where lanes are off or outside; `element` is an LLVM type."""
-        width = self.state.width
-        memory, mask = f"<{width} x {element}>", self.w.spelled(self.everywhere(spot))
-        arguments = ((f"<{width} x ptr>", pointers), ("i32", str(align)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
-        return self.w.call(memory, f"llvm.masked.gather.{suffix(memory)}.v{width}p0", *arguments)
-
-    def _gather_small(self, spot: Spot, offsets: str) -> str:
-        """Elements of 8 and 16 bits by way of the aligned words that hold them: processors gather words only. Such a word is never past the
-        end of memory that has the element, since memory begins and ends on word boundaries."""
-        w, width, vector, size = self.w, self.state.width, bits_type(32, self.state.width), spot.memory.type.size_bytes
-        base, in_word = self.pointers[spot.memory], _WORD_BYTES // size
-        if spot.memory.space is Space.BUFFER:
-            skipped = w.let(f"and i64 {w.let(f'ptrtoint ptr {base} to i64')}, {_WORD_BYTES - 1}")
-            base = w.let(f"getelementptr i8, ptr {base}, i64 {w.let(f'sub i64 0, {skipped}')}")
-            elements = w.let(f"trunc i64 {w.let(f'udiv i64 {skipped}, {size}')} to i32")
-            offsets = w.let(f"add {vector} {offsets}, {w.splat('i32', elements)}")
-        words = w.let(f"lshr {vector} {offsets}, {integer(in_word.bit_length() - 1, 32, width)}")
-        word = self.gather_words(spot, w.let(f"getelementptr i32, ptr {base}, {vector} {words}"), "i32", _WORD_BYTES)
-        number = w.let(f"and {vector} {offsets}, {integer(in_word - 1, 32, width)}")
-        place = w.let(f"mul {vector} {number}, {integer(8 * size, 32, width)}")
-        return w.let(f"trunc {vector} {w.let(f'lshr {vector} {word}, {place}')} to {bits_type(8 * size, width)}")
+        offset = self.offset(spot)
+        if private:
+            offset = self.w.varying(u32, self._own(self.w.vector(offset)))
+        found = self.scattered.gather(spot.memory, self.pointers[spot.memory], offset, self.everywhere(spot))
+        return self.state.loaded(spot.memory.type, self.state.width, found)
 
     def _own_pointer(self, spot: Spot, otherwise: str) -> str:
         """The lanes' own elements at an index that they share; outside, those of element `otherwise`."""

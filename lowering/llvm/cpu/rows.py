@@ -106,7 +106,7 @@ class Rows:
         """The first element of each lane's group."""
         vector = bits_type(32, self.state.width)
         offsets = self.w.let(f"sub {vector} {self.memories.offsets(spot)}, {integer(row.lanes[0], 32, self.state.width)}")
-        return self.memories.lane_pointers(spot.memory, offsets, memory_type(spot.memory.type), self.memories.pointers[spot.memory])
+        return self.memories.scattered.pointers(spot.memory, offsets, memory_type(spot.memory.type), self.memories.pointers[spot.memory])
 
     # ---- groups of all lanes, as one vector in the order of memory
 
@@ -121,7 +121,7 @@ class Rows:
             arguments = (("ptr", pointer), ("i32", str(type_.size_bytes)), self._spread(mask, row), (many, "zeroinitializer"))
             return w.call(many, f"llvm.masked.load.{suffix(many)}.p0", *arguments)
         if size in _WORDS:
-            words = self.memories.gather_words(spot, self._pointers(spot, row), f"i{8 * size}", type_.size_bytes)
+            words = self.memories.scattered.gather_words(self.memories.everywhere(spot), self._pointers(spot, row), f"i{8 * size}", type_.size_bytes)
             return w.let(f"bitcast <{width} x i{8 * size}> {words} to {many}")
         if size < _WORDS[0]:
             return None
@@ -142,7 +142,7 @@ class Rows:
                 w.run(f"llvm.masked.store.{suffix(many)}.p0", *arguments)
         elif size in _WORDS:
             words = w.let(f"bitcast {many} {made} to <{width} x i{8 * size}>")
-            self.memories.scatter_words(spot, self._pointers(spot, row), f"i{8 * size}", type_.size_bytes, words)
+            self.memories.scattered.scatter_words(self.memories.everywhere(spot), self._pointers(spot, row), f"i{8 * size}", type_.size_bytes, words)
         else:
             for lane, pointer in enumerate(self._own_pointers(spot, row, self.memories.spare())):
                 group = self._shuffled(made, type_, width * row.width, range(lane * row.width, (lane + 1) * row.width))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
+from vyre_py.lowering.llvm.cpu.host_targets import HostTarget
 from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion, Plan, plan_regions
 from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
@@ -50,6 +52,9 @@ _TURNS: Final = 8
 _DEEPEST: Final = 3
 # So many loads of one buffer between barriers are no neighbours of one another, but a tile's.
 _MANY_LOADS: Final = 8
+
+# Of what lanes gather by.
+_ADDRESS_BITS: Final = 32
 
 # Ops that cost no more than a load, of which LLVM knows in which range the result lies.
 _CHEAP: Final = frozenset({"add", "shl", "shr", "and"})
@@ -85,13 +90,18 @@ class State:
 
     `mask` is the lanes that are on at the current statement, of which there is always at least one. `region` is the region being
     written, or None at the workgroup's own statements; within one, `chunk` is the chunk's number (i64) and `base` the local index
-    of its first lane (i32). `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
+    of its first lane (i32); in a walk along rows `row` has the local index at which the row begins, and its places along y and z.
+    `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
     `prefix` begins the names of tables. In a chunk that lies inside (`interior`), `known` has results that were computed before it, and `inside` the axes of
     accesses that need no check. `loops` has the loops that are open, and -1 for the region. `work` counts what lanes compute and access, turns of loops
-    included as far as they can be guessed, and `gathers` those accesses that gather or scatter.
+    included as far as they can be guessed, and `gathers` those accesses that gather or scatter; `widest` is the bits of the widest values of which there
+    are vectors, and `parts` says that lanes part where no mask is at first. `host` is the processor.
     """
 
-    def __init__(self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions, module: ModuleText, prefix: str = "") -> None:
+    def __init__(
+        self, optimised: Optimised, width: int, rows: Mapping[str, Emitter], options: CompileOptions, module: ModuleText, host: HostTarget,
+        prefix: str = "",
+    ) -> None:  # fmt: skip
         self.optimised = optimised
         self.prefix = prefix
         self.program = optimised.program
@@ -122,9 +132,13 @@ class State:
         self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
         self._places = _places(self.program.body, self._queries)
         self.loops: list[int] = []
-        self.work = self.gathers = 0
+        self.work = self.gathers = self.widest = 0
         self._region_loads: dict[int, Counter[Memory]] = {}
         self._turning = _turning(self.program)
+        self.host = host
+        self.options = options
+        self.row: tuple[str, str, str] | None = None
+        self.parts = False
 
     # ---- scratch memory
 
@@ -197,6 +211,16 @@ class State:
         weight = _TURNS ** min(sum([loop >= 0 for loop in self.loops]), _DEEPEST)
         self.work += weight
         self.gathers += weight if gathers else 0
+        if gathers:
+            self.fill(_ADDRESS_BITS)
+
+    def fill(self, bits: int) -> None:
+        """Counts one vector of values of so many bits."""
+        self.widest = max(self.widest, bits)
+
+    def unproven(self, index: int, s: MemoryStatement) -> bool:
+        """Whether an access is checked on an axis."""
+        return (self.proven[index] | self.inside.get(index, 0)) != (1 << s.memory.rank) - 1
 
     def strides(self, s: MemoryStatement) -> bool:
         """Whether a chunk probably strides over what all chunks load: an access in a loop goes somewhere else at each turn, or there are many of one buffer
@@ -234,12 +258,12 @@ class State:
             type_ = llvm_type(held.type)
             slot = w.local(type_)
             w.line(f"store {type_} {w.scalar(held, self.mask)}, ptr {slot}")
-            self._kept[value] = LaneValue(Variability.UNIFORM, held.type, slot)
+            self._kept[value] = replace(held, variability=Variability.UNIFORM, name=slot, const=None, step=0)
             return
         width = self.width if held.variability is Variability.VARYING else 1
         chunk_bytes = width * held.type.size_bytes
         offset = self.save_space(chunk_bytes)
-        self._kept[value] = LaneValue(held.variability, held.type, str(offset))
+        self._kept[value] = replace(held, name=str(offset), const=None)
         self.store_elements(held.type, width, self.saved_pointer(offset, chunk_bytes), held.name, min(chunk_bytes, AREA_ALIGN))
 
     def restore(self, value: int) -> LaneValue:
@@ -251,11 +275,11 @@ class State:
             return calculate(self.w, let.op.name, let.bound.type, [self.restore(a.id) if isinstance(a, Value) else self.operand(a) for a in let.args])
         kept = self._kept[value]
         if self.uniformity.values[value] <= Level.WORKGROUP:
-            return LaneValue(Variability.UNIFORM, kept.type, self.w.let(f"load {llvm_type(kept.type)}, ptr {kept.name}"))
+            return replace(kept, origin="", delta=0, name=self.w.let(f"load {llvm_type(kept.type)}, ptr {kept.name}"))
         width = self.width if kept.variability is Variability.VARYING else 1
         chunk_bytes = width * kept.type.size_bytes
         pointer = self.saved_pointer(int(kept.name), chunk_bytes)
-        return LaneValue(kept.variability, kept.type, self.load_elements(kept.type, width, pointer, min(chunk_bytes, AREA_ALIGN)))
+        return replace(kept, origin="", delta=0, name=self.load_elements(kept.type, width, pointer, min(chunk_bytes, AREA_ALIGN)))
 
     def store_elements(self, type_: Type, width: int, pointer: str, name: str, align: int) -> None:
         """Stores a scalar or vector as it lies in memory, where a bool is a byte."""
@@ -281,7 +305,7 @@ class State:
         """The answer to a query of the op table."""
         w = self.w
         if name == "local_index":
-            return w.linear(u32, self.base)
+            return w.linear(u32, self.base, self.width)
         what, _, letter = name.partition(".")
         axis = "xyz".index(letter)
         size = self.number(self.program.workgroup[axis])
@@ -300,7 +324,10 @@ class State:
         if sizes[axis] == 1:
             return self.number(0)
         if sizes[axis] == self.invocations:
-            return w.linear(u32, self.base)
+            return w.linear(u32, self.base, self.width)
+        if self.row is not None:
+            begin, *others = self.row
+            return LaneValue(Variability.UNIFORM, u32, others[axis - 1]) if axis else w.linear(u32, w.let(f"sub i32 {self.base}, {begin}"), self.width)
         stride = prod(sizes[:axis])
         rows = sizes[0] % self.width == 0
         width = 1 if rows else self.width
@@ -316,4 +343,4 @@ class State:
             index = w.let(f"urem {type_} {index}, {constant(sizes[axis])}")
         if not rows:
             return w.varying(u32, index)
-        return w.linear(u32, index) if axis == 0 else LaneValue(Variability.UNIFORM, u32, index)
+        return w.linear(u32, index, self.width) if axis == 0 else LaneValue(Variability.UNIFORM, u32, index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -19,22 +19,41 @@ __all__ = ["LaneValue", "LaneWriter", "Mask", "Variability", "calculate", "varia
 Mask = str | None
 
 
+# Of the values that most masks are for.
+_MASK_BITS: Final = 32
+
+
 class Variability(Enum):
     """How a value differs between the lanes of a chunk."""
 
     UNIFORM = "uniform"  # one scalar for all lanes that are on
     LINEAR = "linear"  # lane k holds the scalar + k, modulo 2^32
+    STEPPED = "stepped"  # lane k holds the scalar + k * step, modulo 2^32
     VARYING = "varying"  # a vector
 
 
 @dataclass(frozen=True, slots=True)
 class LaneValue:
-    """A value: `name` is the scalar (of lane 0 for LINEAR) or the vector; `const` where it is a constant."""
+    """A value: `name` is the scalar (of lane 0 for LINEAR and STEPPED) or the vector; `const` where it is a constant.
+
+    Of an integer of 32 bits `name` is known to be `rest` past a multiple of `multiple`, a power of two; from lane to lane it grows by `step`. It is `delta`
+    more than what the expression `origin` says, or than nothing but `name`: values of one `root` differ by a constant.
+    """
 
     variability: Variability
     type: Type
     name: str
     const: Const | None = None
+    step: int = 0
+    multiple: int = 1
+    rest: int = 0
+    origin: str = ""
+    delta: int = 0
+
+    @property
+    def root(self) -> str:
+        """What `delta` is added to."""
+        return self.origin or (_NOTHING if self.const is not None else self.name)
 
     @property
     def is_uniform(self) -> bool:
@@ -61,9 +80,9 @@ class LaneWriter(Writer):
 
     # ---- vectors
 
-    def lanes(self, bits: int = 32) -> str:
-        """The constant 0, 1, 2, ... over the lanes."""
-        return "0" if self.width == 1 else "<" + ", ".join(f"i{bits} {k}" for k in range(self.width)) + ">"
+    def lanes(self, bits: int = 32, step: int = 1) -> str:
+        """The constant 0, 1, 2, ... over the lanes, times `step`."""
+        return "0" if self.width == 1 else "<" + ", ".join(f"i{bits} {k * step}" for k in range(self.width)) + ">"
 
     def splat(self, type_: str, name: str) -> str:
         """A vector of a scalar of an LLVM type."""
@@ -85,18 +104,23 @@ class LaneWriter(Writer):
         every = self.splat(llvm_type(value.type), value.name)
         if value.variability is Variability.UNIFORM or self.width == 1:
             return every
-        key = ("linear", value.name)
+        key = (f"by {value.step}", value.name)
         if key not in self._vectors:
-            self._vectors[key] = self.let(f"add {bits_type(32, self.width)} {every}, {self.lanes()}")
+            self._vectors[key] = self.let(f"add {bits_type(32, self.width)} {every}, {self.lanes(step=value.step)}")
         return self._vectors[key]
 
     def varying(self, type_: Type, name: str) -> LaneValue:
         """A VARYING value, which `name` holds; with one lane it is UNIFORM."""
         return LaneValue(Variability.UNIFORM if self.width == 1 else Variability.VARYING, type_, name)
 
-    def linear(self, type_: Type, name: str) -> LaneValue:
-        """The LINEAR value whose lane 0 is `name`; with one lane it is UNIFORM."""
-        return LaneValue(Variability.UNIFORM if self.width == 1 else Variability.LINEAR, type_, name)
+    def linear(self, type_: Type, name: str, multiple: int = 1) -> LaneValue:
+        """The LINEAR value whose lane 0 is `name`, a multiple of a power of two; with one lane it is UNIFORM."""
+        return self.stepped(type_, name, 1, multiple)
+
+    def stepped(self, type_: Type, name: str, step: int, multiple: int = 1, rest: int = 0, origin: str = "", delta: int = 0) -> LaneValue:
+        """The value that grows by `step` from lane to lane."""
+        step = step if self.width > 1 else 0
+        return LaneValue(_OF_STEP.get(step, Variability.STEPPED), type_, name, None, step, multiple, rest, origin, delta)
 
     def scalar(self, value: LaneValue, mask: Mask) -> str:
         """The value of the last lane that is on, of which there must be one."""
@@ -134,7 +158,17 @@ class LaneWriter(Writer):
             return self.both(mask, self.splat("i1", condition))
         bits = f"i{self.width}"
         on = self.let(f"and {bits} {self.mask_bits(mask)}, {self.let(f'sext i1 {condition} to {bits}')}")
-        return self.let(f"bitcast {bits} {on} to {self.mask_type}")
+        return self.lanes_of(on)
+
+    def lanes_of(self, bits: str) -> str:
+        """The mask of an integer of one bit a lane, where that is not a mask's own: LLVM 22.1 takes it apart bit by bit otherwise."""
+        wide = max(self.width, _MASK_BITS)
+        vector = bits_type(wide, self.width)
+        if self.width < wide:
+            bits = self.let(f"zext i{self.width} {bits} to i{wide}")
+        own = "<" + ", ".join(f"i{wide} {1 << lane}" for lane in range(self.width)) + ">"
+        found = self.let(f"and {vector} {self.splat(f'i{wide}', bits)}, {own}")
+        return self.let(f"icmp ne {vector} {found}, zeroinitializer")
 
     def negated(self, mask: str) -> str:
         """The lanes that are off."""
@@ -158,26 +192,127 @@ class LaneWriter(Writer):
 
 
 def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[LaneValue]) -> LaneValue:
-    """The value of an op: UNIFORM where all operands are, LINEAR where the op keeps that, else VARYING."""
-    variability, operand = variability_of(op, result, args), args[-1].type
-    if variability is Variability.VARYING:
-        return LaneValue(variability, result, w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args]))
-    return LaneValue(variability, result, w.rows[op](w, 1, operand, result, [a.name for a in args]))
-
-
-def variability_of(op: str, result: Type, args: Sequence[LaneValue]) -> Variability:
-    """How the value of an op differs between lanes."""
-    if all(a.is_uniform for a in args):
-        return Variability.UNIFORM
+    """The value of an op: UNIFORM where all operands are, LINEAR or STEPPED where the op keeps that, else VARYING."""
     operand = args[-1].type
-    keeps = tuple([a.variability for a in args]) in _KEEP_LINEAR.get(op, ()) and result.is_integer and operand.is_integer and result.bits == operand.bits
-    return Variability.LINEAR if keeps else Variability.VARYING
+    how = _derived(w.width, op, result, args)
+    if how is None:
+        return LaneValue(Variability.VARYING, result, w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args]))
+    name = w.rows[op](w, 1, operand, result, [a.name for a in args])
+    return w.stepped(result, name, how.step, how.multiple, how.rest, how.origin if len(how.origin) <= _LONGEST else "", how.delta)
 
 
-# Ops of integers whose result is linear for operands of these kinds: they compute on the scalar of lane 0.
-_KEEP_LINEAR: Final[dict[str, tuple[tuple[Variability, ...], ...]]] = {
-    "add": ((Variability.LINEAR, Variability.UNIFORM), (Variability.UNIFORM, Variability.LINEAR)),
-    "sub": ((Variability.LINEAR, Variability.UNIFORM),),
-    "cast": ((Variability.LINEAR,),),
-    "bitcast": ((Variability.LINEAR,),),
-}
+def variability_of(width: int, op: str, result: Type, args: Sequence[LaneValue]) -> Variability:
+    """How the value of an op differs between lanes."""
+    how = _derived(width, op, result, args)
+    return Variability.VARYING if how is None else _OF_STEP.get(how.step, Variability.STEPPED)
+
+
+_OF_STEP: Final = {0: Variability.UNIFORM, 1: Variability.LINEAR}
+_WORD: Final = 1 << 32
+_NOTHING: Final = "0"  # what constants are more than
+_LONGEST: Final = 200  # characters of an expression, beyond which a value is taken by itself
+# Steps beyond are of no use: a vector's lanes would be far apart.
+_FARTHEST: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """How a value grows from lane to lane, and what is known of lane 0's (`LaneValue`)."""
+
+    step: int
+    multiple: int = 1
+    rest: int = 0
+    origin: str = ""
+    delta: int = 0
+
+
+def _derived(width: int, op: str, result: Type, args: Sequence[LaneValue]) -> _Steps | None:
+    """How the value of an op grows, which the scalars of lane 0 make; None where it has to be computed in each lane."""
+    same = all(a.is_uniform for a in args)
+    if all(_is_word(t) for t in (result, *[a.type for a in args])) and not any(a.variability is Variability.VARYING for a in args) and op in _STEPS:
+        known = [_known(a) for a in args]
+        how = _STEPS[op](width, *known)
+        if how is not None and 0 <= how.step <= _FARTHEST:
+            return how
+    return _Steps(0) if same else None
+
+
+def _is_word(type_: Type) -> bool:
+    return type_.is_integer and type_.bits == 32
+
+
+def _known(value: LaneValue) -> _Steps:
+    """What is known of an operand; of a constant all."""
+    if value.const is not None:
+        return _Steps(0, _WORD, value.const.bits, _NOTHING, value.const.bits)
+    return _Steps(value.step, value.multiple, value.rest, value.root, value.delta)
+
+
+def _modulo(step: int, multiple: int, rest: int, origin: str, delta: int) -> _Steps:
+    multiple = min(multiple, _WORD)
+    return _Steps(step, multiple, rest % multiple, origin, delta)
+
+
+def _sum(width: int, a: _Steps, b: _Steps) -> _Steps:
+    origin = "+".join(sorted(part for part in (a.origin, b.origin) if part != _NOTHING)) or _NOTHING
+    return _modulo(a.step + b.step, min(a.multiple, b.multiple), a.rest + b.rest, origin, a.delta + b.delta)
+
+
+def _difference(width: int, a: _Steps, b: _Steps) -> _Steps:
+    origin = a.origin if b.origin == _NOTHING else f"({a.origin})-({b.origin})"
+    return _modulo(a.step - b.step, min(a.multiple, b.multiple), a.rest - b.rest, origin, a.delta - b.delta)
+
+
+def _times(width: int, a: _Steps, by: int) -> _Steps:
+    origin = a.origin if a.origin == _NOTHING else f"({a.origin})*{by}"
+    return _modulo(a.step * by, a.multiple * (by & -by), a.rest * by, origin, a.delta * by)
+
+
+def _product(width: int, a: _Steps, b: _Steps) -> _Steps | None:
+    for one, other in ((a, b), (b, a)):
+        if other.multiple == _WORD and other.rest:
+            return _times(width, one, other.rest)
+    return None
+
+
+def _left(width: int, a: _Steps, b: _Steps) -> _Steps | None:
+    return _times(width, a, 1 << b.rest) if b.multiple == _WORD and b.rest < 32 else None
+
+
+def _right(width: int, a: _Steps, b: _Steps) -> _Steps | None:
+    """Lanes that are in one block of the divisor share the quotient; others step by whole divisors."""
+    block = min(a.multiple, _WORD // 2)  # whose numbers have one sign
+    if b.multiple != _WORD or b.rest >= 32 or a.rest % block + (width - 1) * a.step >= block:
+        return None
+    divisor = 1 << b.rest
+    origin = f"({a.origin}+{a.delta - a.rest % block})>>{b.rest}"
+    if divisor >= block:
+        return _Steps(0, origin=origin)
+    far = a.rest % divisor + (width - 1) * a.step
+    if a.step % divisor and far >= divisor:
+        return None
+    rest = a.rest % block // divisor
+    return _Steps(0 if far < divisor else a.step // divisor, block // divisor, rest, origin, rest)
+
+
+def _masked(width: int, a: _Steps, b: _Steps) -> _Steps | None:
+    """The remainder of a division by a power of two, of lanes that are in one block of it."""
+    for one, other in ((a, b), (b, a)):
+        divisor = other.rest + 1
+        if other.multiple != _WORD or divisor & other.rest or one.rest + (width - 1) * one.step >= one.multiple:
+            continue
+        if divisor >= one.multiple:
+            return _Steps(one.step, one.multiple, one.rest, f"({one.origin}+{one.delta - one.rest})&{other.rest}", one.rest)
+        if one.rest % divisor + (width - 1) * one.step < divisor:
+            return _Steps(one.step, _WORD, one.rest % divisor, _NOTHING, one.rest % divisor)
+    return None
+
+
+def _same(width: int, a: _Steps) -> _Steps:
+    return a
+
+
+# Ops of integers of 32 bits -> how the result grows.
+_STEPS: Final[dict[str, Callable[..., _Steps | None]]] = {
+    "add": _sum, "sub": _difference, "mul": _product, "shl": _left, "shr": _right, "and": _masked, "cast": _same, "bitcast": _same,
+}  # fmt: skip

@@ -12,6 +12,7 @@ from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.check import check
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import optimise
+from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.llvm.cpu.lanes import emit_lanes
 from vyre_py.lowering.target import Target
@@ -54,6 +55,53 @@ def test_every_border_is_exact(name: str, width: int) -> None:
         given: dict[str, Any] = {"x": x, "y": np.full(shape, 9, np.float32)} | ({"s": STEPS[turn % len(STEPS)]} if name == "divided" else {})
         got, wanted = (pipeline.dispatch({**given, "y": given["y"].copy()})["y"] for pipeline in (ours, oracle))
         np.testing.assert_array_equal(got, wanted, f"{name} {shape}")
+
+
+LIFE = """program life(h, w) workgroup(64, 3) over(w, h, 1) { buffer x: T[h, w] read\n buffer y: T[h, w] write
+  let i = cast(global_id.x, i32)\n let j = cast(global_id.y, i32)
+  y[j, i] = select(x[j - 1i32, i - 1i32] + x[j, i + 1i32] == x[j, i], x[j + 1i32, i - 3i32], x[j, i] + 1T) }"""
+PARTING = """program parting(h, w) workgroup(128) over(w, h, 1) { buffer x: T[h, w] read\n buffer y: T[h, w] write
+  let i = global_id.x\n let j = global_id.y
+  let a = x[j, i]\n var s: T = a
+  if a > 3T { s = s - x[j, i + 1u32] }
+  for k in 0u32..u32(a) & 3u32 { if x[j, i + k] == 2T { break }\n s = s + x[j + k, i] }
+  if s != 1T { y[j, i] = s } }""".replace("u32(a)", "cast(a, u32)")
+OWN = """program own(h, w) workgroup(64, 2) over(w, h, 1) { buffer x: T[h, w] read\n buffer y: T[h, w] write\n private p: T[3]
+  let i = global_id.x\n let j = global_id.y
+  p[1u32] = x[j, i + 1u32]\n y[j, i] = p[1u32] - p[2u32] }"""
+
+
+@pytest.mark.parametrize("name", ["u8", "i16"])
+@pytest.mark.parametrize("text", [LIFE, PARTING, OWN], ids=["life", "parting", "own"])
+def test_narrow_lanes_are_exact(text: str, name: str) -> None:
+    program, dtype = Program.from_text(text.replace("T", name)), np.dtype(name.replace("u", "uint").replace("i1", "int1"))
+    ours, oracle = vp.device("cpu").compile_native(program), vp.device("reference").compile_native(program)
+    rng = np.random.default_rng(3)
+    for shape in [(1, 1), (2, 63), (3, 64), (7, 65), (5, 200), (4, 513)]:
+        x = rng.integers(0, 7, shape, dtype)
+        given = {"x": x, "y": np.full(shape, 9, dtype)}
+        got, wanted = (pipeline.dispatch({**given, "y": given["y"].copy()})["y"] for pipeline in (ours, oracle))
+        np.testing.assert_array_equal(got, wanted, f"{name} {shape}")
+
+
+def test_narrow_values_fill_vectors() -> None:
+    for name, lanes in (("u8", 64), ("u16", 32), ("u32", 16)):
+        made = emit_text(Program.from_text(LIFE.replace("T", name)), "cpu:x86-64-v3")
+        inside = made[made.index("\ninterior", made.index("@workgroups")) :]
+        assert f"load <{lanes} x i{name[1:]}>" in inside and "call void @border" in made
+    assert "<64 x" not in emit_text(Program.from_text(PARTING.replace("T", "u8")), "cpu:x86-64-v3")
+
+
+def test_masked_accesses_of_narrow_values_are_of_words() -> None:
+    text = emit_text(Program.from_text(PARTING.replace("T", "u8")), "cpu:x86-64-v3")
+    assert "@load_some_v16i8(ptr" in text and "llvm.masked.load.v4i32" in text and "llvm.masked.load.v16i8" not in text
+    assert "llvm.masked.load.v32i8" in emit_text(Program.from_text(PARTING.replace("T", "u8")), "cpu:x86-64-v4")
+
+
+def test_rows_of_neighbouring_workgroups_are_run_together() -> None:
+    text = emit_text(Program.from_text(LIFE.replace("T", "u32")), "cpu:x86-64-v3")
+    assert "\nrow." in text and "\ngroups." in text
+    assert "\nrow." not in emit_text(Program.from_text(BARRIERS), "cpu:x86-64-v3")
 
 
 def _interior(text: str) -> str:

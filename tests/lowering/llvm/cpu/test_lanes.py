@@ -145,7 +145,7 @@ def test_a_stored_bool_is_zero_or_one_and_moves_keep_nan_bits(width: int) -> Non
 
 def test_much_that_lives_across_barriers_does_not_touch_the_stack() -> None:
     """1,024 invocations, 4 KiB of private memory and 200 values each: 4.8 MiB of a thread's scratch memory."""
-    values = [f"let a{k} = i * {k}u32 + {k}u32" for k in range(200)]
+    values = [f"let a{k} = i * i + {k}u32" for k in range(200)]
     text = "\n".join([
         "program wide(n) workgroup(1024) over(n) { buffer out: u32[n, 4] read_write\n private own: u32[1000]\n let i = global_id.x",
         *values, "own[i % 1000u32] = i\n barrier\n var s: u32 = own[i % 1000u32]", *[f"s = s + a{k}" for k in range(200)], "out[i, 0u32] = s }",
@@ -311,14 +311,14 @@ def test_what_the_target_refuses() -> None:
 
 def test_an_object_that_wants_an_unknown_symbol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "declare float @nowhere(float)\ndefine float @f(float %x) {\n  %y = call float @nowhere(float %x)\n  ret float %y\n}"
-    monkeypatch.setattr(host, "emit_lanes", lambda *_: LaneKernel(text=text, scratch_bytes=0, workgroup_bytes=0))
+    monkeypatch.setattr(host, "emit_lanes", lambda *_, **__: LaneKernel(text=text, scratch_bytes=0, workgroup_bytes=0))
     with pytest.raises(ToolchainError, match="nowhere") as caught:
         host.lower(ready(AXPY), Target("host", "native"), BEST)
     assert caught.value.text == text
 
 
 def test_what_llvm_refuses_is_a_toolchain_error_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "emit_lanes", lambda *_: LaneKernel(text="define nonsense", scratch_bytes=0, workgroup_bytes=0))
+    monkeypatch.setattr(host, "emit_lanes", lambda *_, **__: LaneKernel(text="define nonsense", scratch_bytes=0, workgroup_bytes=0))
     with pytest.raises(ToolchainError) as caught:
         host.lower(ready(AXPY), Target("host", "native"), BEST)
     assert caught.value.text == "define nonsense"

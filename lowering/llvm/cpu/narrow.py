@@ -1,0 +1,108 @@
+"""Accesses under a mask that processors lack: of 8 and 16 bits, where they mask words only, and scatters. LLVM would write a branch for each lane.
+
+Of neighbours words all of whose elements are on are one access with a mask. What is left, of neighbours a word's at either end, goes element by element. Each
+kind is a function of its own, since it is long, and is called where a mask is seldom all on: at borders, and where lanes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from vyre_py.ir.language.types import Type
+from vyre_py.lowering.llvm.idioms import suffix
+from vyre_py.lowering.llvm.text import ModuleText, Writer
+from vyre_py.lowering.llvm.types import bits_type, memory_type
+
+__all__ = ["WORD_BYTES", "load_some", "scatter_some", "store_some"]
+
+WORD_BYTES: Final = 4
+
+
+def load_some(module: ModuleText, type_: Type, width: int) -> str:
+    """The function `<W x iN> f(ptr, <W x iN>)`, which loads neighbours of a type of less than a word where the mask has ones, zero where it has zeros."""
+    vector, words = memory_type(type_, width), _words(type_, width)
+    name = f"load_some_{suffix(vector)}"
+    w = Writer(module)
+    slot = w.local(vector, align=64)
+    mask, rest = _parted(w, type_, width)
+    arguments = (("ptr", "%place"), ("i32", str(type_.size_bytes)), mask, (words, "zeroinitializer"))
+    w.line(f"store {words} {w.call(words, f'llvm.masked.load.{suffix(words)}.p0', *arguments)}, ptr {slot}")
+    _each(w, type_, width, rest, "%place", slot)
+    w.end(f"ret {vector} {w.let(f'load {vector}, ptr {slot}')}")
+    module.define(w.function(f"define internal {vector} @{name}(ptr %place, {vector} %on) noinline nounwind willreturn memory(argmem: read)"))
+    return name
+
+
+def store_some(module: ModuleText, type_: Type, width: int) -> str:
+    """The function `void f(ptr, <W x iN>, <W x iN>)`, which stores neighbours of a type of less than a word where the mask, which comes last, has ones."""
+    vector, words = memory_type(type_, width), _words(type_, width)
+    name = f"store_some_{suffix(vector)}"
+    w = Writer(module)
+    slot = w.local(vector, align=64)
+    mask, rest = _parted(w, type_, width)
+    value = w.let(f"bitcast {vector} %values to {words}")
+    w.run(f"llvm.masked.store.{suffix(words)}.p0", (words, value), ("ptr", "%place"), ("i32", str(type_.size_bytes)), mask)
+    w.line(f"store {vector} %values, ptr {slot}")
+    _each(w, type_, width, rest, slot, "%place")
+    w.end("ret void")
+    module.define(w.function(f"define internal void @{name}(ptr %place, {vector} %values, {vector} %on) noinline nounwind willreturn memory(argmem: write)"))
+    return name
+
+
+def scatter_some(module: ModuleText, type_: Type, width: int) -> str:
+    """The function `void f(ptr, <W x i32>, <W x T>, iW)`, which stores elements at numbers where bits are set."""
+    vector, element, numbers = memory_type(type_, width), memory_type(type_), bits_type(32, width)
+    name = f"scatter_some_{suffix(vector)}"
+    w = Writer(module)
+    offsets, values = w.local(numbers, align=64), w.local(vector, align=64)
+    w.line(f"store {numbers} %at, ptr {offsets}")
+    w.line(f"store {vector} %values, ptr {values}")
+    for lane in _lanes(w, width, "%on"):
+        number = w.let(f"load i32, ptr {w.let(f'getelementptr i32, ptr {offsets}, i64 {lane}')}")
+        place = w.let(f"getelementptr {element}, ptr %base, i64 {w.let(f'zext i32 {number} to i64')}")
+        value = w.let(f"load {element}, ptr {w.let(f'getelementptr {element}, ptr {values}, i64 {lane}')}")
+        w.line(f"store {element} {value}, ptr {place}, align {type_.size_bytes}")
+    w.end("ret void")
+    taken = f"ptr %base, {numbers} %at, {vector} %values, i{width} %on"
+    module.define(w.function(f"define internal void @{name}({taken}) noinline nounwind willreturn memory(argmem: write)"))
+    return name
+
+
+def _words(type_: Type, width: int) -> str:
+    return bits_type(32, width * type_.size_bytes // WORD_BYTES)
+
+
+def _parted(w: Writer, type_: Type, width: int) -> tuple[tuple[str, str], str]:
+    """The mask of the words that are on as a whole, with its type, and the bits of the other elements that are on."""
+    vector, words, each = memory_type(type_, width), _words(type_, width), WORD_BYTES // type_.size_bytes
+    count = width // each
+    whole = w.let(f"icmp eq {words} {w.let(f'bitcast {vector} %on to {words}')}, splat (i32 -1)")
+    of_words = w.let(f"bitcast {words} {w.let(f'sext {bits_type(1, count)} {whole} to {words}')} to {vector}")
+    others = w.let(f"icmp slt {vector} {w.let(f'xor {vector} %on, {of_words}')}, zeroinitializer")
+    return (bits_type(1, count), whole), w.let(f"bitcast {bits_type(1, width)} {others} to i{width}")
+
+
+def _each(w: Writer, type_: Type, width: int, rest: str, source: str, target: str) -> None:
+    """Copies the elements whose bits are set in `rest`."""
+    element = memory_type(type_)
+    for lane in _lanes(w, width, rest):
+        at = [w.let(f"getelementptr {element}, ptr {pointer}, i64 {lane}") for pointer in (source, target)]
+        w.line(f"store {element} {w.let(f'load {element}, ptr {at[0]}, align {type_.size_bytes}')}, ptr {at[1]}, align {type_.size_bytes}")
+
+
+def _lanes(w: Writer, width: int, rest: str) -> Iterator[str]:
+    """A loop over the bits that are set, from the lowest; gives the number of one for the caller to write what is to be done."""
+    bits, left = f"i{width}", w.local(f"i{width}")
+    w.line(f"store {bits} {rest}, ptr {left}")
+    head, body, done = w.label("elements"), w.label("element"), w.label("done")
+    w.block(head)
+    now = w.let(f"load {bits}, ptr {left}")
+    w.branch(w.let(f"icmp ne {bits} {now}, 0"), body, done)
+    w.block(body)
+    lane = w.call(bits, f"llvm.cttz.{bits}", (bits, now), ("i1", "true"))
+    yield lane if width == 64 else w.let(f"zext {bits} {lane} to i64")
+    less = w.let(f"sub {bits} {now}, 1")
+    w.line(f"store {bits} {w.let(f'and {bits} {now}, {less}')}, ptr {left}")
+    w.end(f"br label %{head}, !llvm.loop !0")  # that of `emit_lanes`, which unrolls none
+    w.block(done)

@@ -1,0 +1,89 @@
+"""Lanes that step by a constant: what is known of them, and loads that step over one another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vyre_py as vp
+from vyre_py.drivers.cpu.device import CpuDevice
+from vyre_py.ir.language.nodes import Const
+from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import i32, u32
+from vyre_py.lowering.compile import emit_text
+from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Variability, calculate
+from vyre_py.lowering.llvm.ops import HOST_EMITTERS
+from vyre_py.lowering.llvm.text import ModuleText
+from vyre_py.lowering.target import Target
+
+GROUPS = """program groups(n) workgroup(32) over(n) { buffer x: T[n, G] read\n buffer y: T[n] write
+  let i = global_id.x
+  if i < n {
+  SUMS
+  } }"""
+
+
+def grouped(name: str, size: int) -> str:
+    """The sum of a group of elements, first and last swapped."""
+    order = [size - 1, *range(1, size - 1), 0] if size > 2 else [1, 0]
+    sums = "\n".join(f"let a{k} = x[i, {k}u32]" for k in order) + f"\n y[i] = {' + '.join(f'a{k} * {k + 1}T' for k in order)}"
+    return GROUPS.replace("SUMS", sums).replace("T", name).replace("G", str(size))
+
+
+@pytest.mark.parametrize("width", [1, 4, 8, 16])
+@pytest.mark.parametrize(("name", "size"), [("u32", 2), ("u32", 8), ("i32", 16), ("u8", 4), ("u64", 4), ("i16", 8)])
+def test_groups_are_exact(name: str, size: int, width: int) -> None:
+    program, device = Program.from_text(grouped(name, size)), CpuDevice(0)
+    device.target = Target("host", "native", width)
+    dtype = np.dtype(f"{name[0]}{int(name[1:]) // 8}")
+    for n in (1, 31, 32, 100):
+        x = np.random.default_rng(n).integers(0, 100, (n, size), dtype)
+        given = {"x": x, "y": np.zeros(n, dtype)}
+        wanted = vp.device("reference").compile_native(program).dispatch(given)["y"]
+        np.testing.assert_array_equal(device.compile_native(program).dispatch(given)["y"], wanted)
+
+
+@pytest.mark.parametrize("width", [4, 16])
+def test_counters_that_are_read_in_rows_are_exact(width: int) -> None:
+    text = """program counters(n) workgroup(64) over(n) { buffer x: u32[n] read\n buffer y: u32[n] write\n workgroup c: u32[16, 64]
+      let l = local_id.x\n let b = l << 4u32
+      for k in 0u32..16u32 { c[k, l] = x[global_id.x] * (k + 1u32) + l }
+      barrier
+      LOADS
+      y[global_id.x] = SUM }"""
+    loads = "\n".join(f"let a{k} = b + {k}u32\n let v{k} = c[a{k} >> 6u32, a{k} & 63u32]" for k in range(16))
+    text = text.replace("LOADS", loads).replace("SUM", " ^ ".join(f"(v{k} * {k + 1}u32)" for k in range(16)))
+    program, device = Program.from_text(text), CpuDevice(0)
+    device.target = Target("host", "native", width)
+    x = np.arange(64, dtype=np.uint32)
+    wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
+    np.testing.assert_array_equal(device.compile_native(program).dispatch(x=x)["y"], wanted)
+    inside = emit_text(program, f"cpu:x86-64-v3:{width}")
+    assert "gather" not in inside and (f"shufflevector <{width} x i32>" in inside)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_what_is_known_of_lanes_holds(signed: bool) -> None:
+    """Expressions of a place that is a multiple of the lanes, beside numbers: where a value is said to step, the lanes do."""
+    type_, rng, width = (i32 if signed else u32), np.random.default_rng(4), 8
+    module = ModuleText()
+    for _ in range(3000):
+        w = LaneWriter(module, width, HOST_EMITTERS)
+        multiple = 1 << int(rng.integers(0, 6))
+        base = int(rng.integers(0, 1 << 32)) // multiple * multiple
+        value, lanes = w.linear(type_, "%b", multiple), [(base + k) & 0xFFFFFFFF for k in range(width)]
+        for _ in range(int(rng.integers(1, 5))):
+            op = str(rng.choice(["add", "sub", "mul", "shl", "shr", "and"]))
+            number = int(rng.choice([0, 1, 3, 4, 7, 8, 15, 31, 255, 0xFFFFFFFF])) if op in ("and", "add", "sub") else int(rng.integers(0, 9))
+            value = calculate(w, op, type_, (value, LaneValue(Variability.UNIFORM, type_, "%c", Const(type_, number))))
+            lanes = [evaluated(op, lane, number, signed) for lane in lanes]
+        if value.variability is not Variability.VARYING:
+            assert lanes == [(lanes[0] + k * value.step) & 0xFFFFFFFF for k in range(width)]
+            assert lanes[0] % value.multiple == value.rest
+
+
+def evaluated(op: str, lane: int, number: int, signed: bool) -> int:
+    """One lane's."""
+    whole = lane - (1 << 32) if signed and lane >> 31 else lane
+    made = {"add": lane + number, "sub": lane - number, "mul": lane * number, "shl": lane << number % 32, "shr": whole >> number % 32, "and": lane & number}
+    return made[op] & 0xFFFFFFFF
