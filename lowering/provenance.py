@@ -6,12 +6,12 @@ Importing this, and calling it, loads no compiler: versions are read from the in
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +28,37 @@ __all__ = ["contract", "made_by", "version_of"]
 _CONTRACT: Final = "38"
 _HERE: Final = Path(__file__).resolve().parent
 _FLOORS: Final = (_HERE, _HERE.parent / "ir")
+_FACTS: Final = ".dist-info"
 _COMPILED_BY_LLVM: Final = frozenset({"ptx", "host"})
 
 
 @lru_cache(maxsize=64)
 def version_of(package: str, otherwise: str = "none") -> str:
     """The version of an installed package, or what is said of one that is not installed."""
+    if found := _version_by_folder(package):
+        return found
+    with importing:
+        # It takes a tenth of the whole way to the first result.
+        from importlib.metadata import PackageNotFoundError, version
+
     try:
-        with importing:  # what reads the version's file
-            return version(package)
+        return version(package)
     except PackageNotFoundError:
         return otherwise
+
+
+def _version_by_folder(package: str) -> str:
+    """The version that the name of a package's own folder of facts has, in the first place where there is one, or nothing."""
+    begin = f"{package.replace('-', '_')}-"
+    for place in sys.path:
+        try:
+            names = os.listdir(place or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith(begin) and name.endswith(_FACTS):
+                return name[len(begin) : -len(_FACTS)]
+    return ""
 
 
 @lru_cache(maxsize=1)
@@ -47,9 +67,14 @@ def contract() -> str:
     of when they were last written; installed, it is of what is in them (some 9 ms), so that two builds of one version share nothing that differs."""
     changing = (_HERE.parent / "pyproject.toml").is_file()
     digest = hashlib.sha256()
-    for path in sorted(path for floor in _FLOORS for path in floor.rglob("*.py")):
-        what = f"{path.stat().st_mtime_ns} {path.stat().st_size}" if changing else hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(_HERE.parent).as_posix()} {what}\n".encode("utf-8", "surrogateescape"))
+    for path in sorted(os.path.join(folder, name) for floor in _FLOORS for folder, _, names in os.walk(floor) for name in names if name.endswith(".py")):
+        if changing:
+            seen = os.stat(path)
+            what = f"{seen.st_mtime_ns} {seen.st_size}"
+        else:
+            what = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        name = path[len(str(_HERE.parent)) + 1 :].replace(os.sep, "/")
+        digest.update(f"{name} {what}\n".encode("utf-8", "surrogateescape"))
     return f"{_CONTRACT}/{digest.hexdigest()[:16]}"
 
 
