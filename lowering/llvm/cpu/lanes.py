@@ -171,7 +171,7 @@ class _LaneWalk:
     def _has_rows(self) -> bool:
         """Whether a workgroup has several rows of whole chunks, and no order among them."""
         state, sizes = self.state, self.state.program.workgroup
-        return bool(self.border) and sizes[1] * sizes[2] > 1 and sizes[0] % state.width == 0
+        return state.width > 1 and bool(self.border) and sizes[1] * sizes[2] > 1 and sizes[0] % state.width == 0
 
     def _rows(self, now: str) -> str:
         """Runs neighbouring workgroups from `now` on row by row, along which memory lies; gives how many."""

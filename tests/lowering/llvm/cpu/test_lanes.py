@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -94,9 +95,12 @@ def test_random_control_flow(batch: int) -> None:
     assert ran > 15 and not unexpected
 
 
+@pytest.mark.parametrize("gathers", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_small_elements_gather_and_scatter(width: int) -> None:
-    """Bytes are gathered by way of words, also where a view begins between two words and memory ends with a byte."""
+def test_small_elements_gather_and_scatter(width: int, gathers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes are gathered one by one or by way of words, also where a view begins between two words and memory ends with a byte."""
+    like = host.described("native")
+    monkeypatch.setattr(host, "described", lambda arch: replace(like, gathers=gathers, scatters=gathers))
     text = """program bytes(n, m) workgroup(32) over(n) {
       buffer x: u8[m] read
       buffer flags: bool[m] read
@@ -109,11 +113,12 @@ def test_small_elements_gather_and_scatter(width: int) -> None:
     }"""
     rng = np.random.default_rng(width)
     x, flags = rng.integers(0, 256, 101, dtype=np.uint8), rng.integers(0, 256, 101, dtype=np.uint8).view(np.bool_)
-    pipeline = device(width).compile_native(Program.from_text(text))
-    xd, fd = device(width).upload(x), device(width).upload(flags)
+    made = device.__wrapped__(width)  # one that has not compiled it
+    pipeline = made.compile_native(Program.from_text(text))
+    xd, fd = made.upload(x), made.upload(flags)
     for start in range(4):
         m = 101 - start
-        y, z = device(width).allocate(97, pipeline.artifact.interface.buffers[2].type), device(width).allocate(97, pipeline.artifact.interface.buffers[3].type)
+        y, z = (made.allocate(97, pipeline.artifact.interface.buffers[k].type) for k in (2, 3))
         pipeline.bind({"x": xd[start:], "flags": fd[start:], "y": y, "z": z})()
         at = np.arange(97)
         inside, j = at < m, np.minimum(at * 7 % (m + 2), m)
