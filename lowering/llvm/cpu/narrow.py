@@ -14,7 +14,7 @@ from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, memory_type
 
-__all__ = ["WORD_BYTES", "load_some", "scatter_some", "store_some"]
+__all__ = ["WORD_BYTES", "gather_each", "load_some", "scatter_some", "store_some"]
 
 WORD_BYTES: Final = 4
 
@@ -66,6 +66,20 @@ def scatter_some(module: ModuleText, type_: Type, width: int) -> str:
     w.end("ret void")
     taken = f"ptr %base, {numbers} %at, {vector} %values, i{width} %on"
     module.define(w.function(f"define internal void @{name}({taken}) noinline nounwind willreturn memory(argmem: write)"))
+    return name
+
+
+def gather_each(module: ModuleText, type_: Type, width: int) -> str:
+    """The function `<W x T> f(ptr, <W x i32>)`, which loads the elements at all numbers."""
+    vector, element, numbers = memory_type(type_, width), memory_type(type_), bits_type(32, width)
+    name = f"gather_each_{suffix(vector)}"
+    w, found = Writer(module), "poison"
+    for lane in range(width):
+        number = w.let(f"zext i32 {w.let(f'extractelement {numbers} %at, i64 {lane}')} to i64")
+        one = w.let(f"load {element}, ptr {w.let(f'getelementptr {element}, ptr %base, i64 {number}')}, align {type_.size_bytes}")
+        found = w.let(f"insertelement {vector} {found}, {element} {one}, i64 {lane}")
+    w.end(f"ret {vector} {found}")
+    module.define(w.function(f"define internal {vector} @{name}(ptr %base, {numbers} %at) noinline nounwind willreturn memory(argmem: read)"))
     return name
 
 

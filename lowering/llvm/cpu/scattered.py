@@ -7,15 +7,19 @@ function of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from vyre_py.ir.language.nodes import Memory, Space
-from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, scatter_some
+from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, gather_each, scatter_some
 from vyre_py.lowering.llvm.cpu.state import State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, integer, memory_type
 
 __all__ = ["Scattered"]
+
+# So many accesses are written out in the kernel itself.
+_INLINE: Final = 256
 
 
 class Scattered:
@@ -39,8 +43,13 @@ class Scattered:
     def scatter(self, memory: Memory, base: str, offset: LaneValue, mask: Mask, value: str) -> None:
         """Stores the lanes' elements, as memory has them, where lanes are on."""
         w, width, element = self.w, self.state.width, memory_type(memory.type)
+        numbers, vector = bits_type(32, width), memory_type(memory.type, width)
         each = offset.variability is not Variability.VARYING or memory.space is Space.WORKGROUP or not self.state.host.scatters
-        if mask is None and each:
+        if each and self._is_called():
+            bits = "-1" if mask is None else w.mask_bits(mask)
+            called = scatter_some(self.state.module, memory.type, width)
+            w.line(f"call void @{called}(ptr {base}, {numbers} {w.vector(offset)}, {vector} {value}, i{width} {bits})")
+        elif mask is None and each:
             self._store_each(memory, base, offset, value)
         elif self.state.host.scatters:
             self.scatter_words(mask, self.pointers(memory, w.vector(offset), element, base), element, memory.type.size_bytes, value)
@@ -53,20 +62,28 @@ class Scattered:
             w.jump(done)
             w.block(some)
             called = scatter_some(self.state.module, memory.type, width)
-            w.line(f"call void @{called}(ptr {base}, {bits_type(32, width)} {w.vector(offset)}, {memory_type(memory.type, width)} {value}, i{width} {bits})")
+            w.line(f"call void @{called}(ptr {base}, {numbers} {w.vector(offset)}, {vector} {value}, i{width} {bits})")
             w.block(done)
 
     def _each(self, memory: Memory, base: str, offset: LaneValue, mask: Mask) -> str:
-        w, width, element, found = self.w, self.state.width, memory_type(memory.type), "poison"
+        w, width, element, vector = self.w, self.state.width, memory_type(memory.type), memory_type(memory.type, self.state.width)
         if mask is not None:
             offset = w.varying(offset.type, w.blend(bits_type(32, width), mask, w.vector(offset), integer(0, 32, width)))
             if memory.space is Space.BUFFER:  # others have an element
                 base = w.let(f"select i1 {w.any(mask)}, ptr {base}, ptr @zero")
+        if self._is_called():
+            called = gather_each(self.state.module, memory.type, width)
+            found = w.let(f"call {vector} @{called}(ptr {base}, {bits_type(32, width)} {w.vector(offset)})")
+            return found if mask is None else w.blend(vector, mask, found, "zeroinitializer")
+        found = "poison"
         for lane, pointer in enumerate(self._places(memory, base, offset)):
             one = w.let(f"load {element}, ptr {pointer}, align {memory.type.size_bytes}")
-            found = w.let(f"insertelement <{width} x {element}> {found}, {element} {one}, i64 {lane}") if width > 1 else one
-        vector = memory_type(memory.type, width)
+            found = w.let(f"insertelement {vector} {found}, {element} {one}, i64 {lane}") if width > 1 else one
         return found if mask is None else w.blend(vector, mask, found, "zeroinitializer")
+
+    def _is_called(self) -> bool:
+        """Whether an access is a call: after the first few, since each is long."""
+        return self.state.width > 1 and self.state.module.count("one by one") > _INLINE
 
     def _store_each(self, memory: Memory, base: str, offset: LaneValue, value: str) -> None:
         w, width, element = self.w, self.state.width, memory_type(memory.type)

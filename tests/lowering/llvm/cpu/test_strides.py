@@ -87,3 +87,15 @@ def evaluated(op: str, lane: int, number: int, signed: bool) -> int:
     whole = lane - (1 << 32) if signed and lane >> 31 else lane
     made = {"add": lane + number, "sub": lane - number, "mul": lane * number, "shl": lane << number % 32, "shr": whole >> number % 32, "and": lane & number}
     return made[op] & 0xFFFFFFFF
+
+
+def test_many_accesses_one_by_one_are_calls() -> None:
+    body = "\n".join(f"if x[i] > {k}u32 {{ s = s ^ x[(i * {2 * k + 3}u32 + s) % n] }}\n t[(i * 5u32 + {k}u32) % 61u32] = s" for k in range(150))
+    program = Program.from_text(f"""program many(n) workgroup(4) over(n) {{ buffer x: u32[n] read\n buffer y: u32[n] write\n private t: u32[64]
+      let i = global_id.x\n var s: u32 = 0u32\n {body}\n y[i] = s + t[i % 61u32] }}""")
+    device, x = CpuDevice(0), np.random.default_rng(5).integers(0, 200, 37, np.uint32)
+    device.target = Target("host", "native", 4)
+    text = emit_text(program, "cpu:x86-64-v3:4")
+    assert "call <4 x i32> @gather_each_v4i32(" in text and "call void @scatter_some_v4i32(" in text
+    wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
+    np.testing.assert_array_equal(device.compile_native(program).dispatch(x=x)["y"], wanted)
