@@ -60,6 +60,7 @@ def stages(workers: int, folder: Path) -> list[Stage]:
     return [
         Stage("generated Programs", [generated], settings),
         Stage("generated Programs of tiles", [tiles], {**settings, "VYRE_GENERATED": "4000"}),
+        Stage("memory of many dispatches", [[python, "-m", "pytest", "-q", "-s", "tests/drivers/test_flat_memory.py"]], {"VYRE_DISPATCHES": "200000"}),
         Stage("litmus Programs", [litmus], {"VYRE_LITMUS_TURNS": "1000000"}),
         Stage("hostile text", [[python, "tests/fuzz/malformed.py", "--part", f"{k + 1}/{workers}"] for k in range(workers)]),
         Stage("operators of PyTorch", parts, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
