@@ -66,7 +66,7 @@ class Scattered:
             w.block(done)
 
     def _each(self, memory: Memory, base: str, offset: LaneValue, mask: Mask) -> str:
-        w, width, element, vector = self.w, self.state.width, memory_type(memory.type), memory_type(memory.type, self.state.width)
+        w, width, vector = self.w, self.state.width, memory_type(memory.type, self.state.width)
         if mask is not None:
             offset = w.varying(offset.type, w.blend(bits_type(32, width), mask, w.vector(offset), integer(0, 32, width)))
             if memory.space is Space.BUFFER:  # others have an element
@@ -74,12 +74,16 @@ class Scattered:
         if self._is_called():
             called = gather_each(self.state.module, memory.type, width)
             found = w.let(f"call {vector} @{called}(ptr {base}, {bits_type(32, width)} {w.vector(offset)})")
-            return found if mask is None else w.blend(vector, mask, found, "zeroinitializer")
-        found = "poison"
+        else:
+            found = self._loaded(memory, base, offset)
+        return found if mask is None else w.blend(vector, mask, found, "zeroinitializer")
+
+    def _loaded(self, memory: Memory, base: str, offset: LaneValue) -> str:
+        w, width, element, found = self.w, self.state.width, memory_type(memory.type), "poison"
         for lane, pointer in enumerate(self._places(memory, base, offset)):
             one = w.let(f"load {element}, ptr {pointer}, align {memory.type.size_bytes}")
-            found = w.let(f"insertelement {vector} {found}, {element} {one}, i64 {lane}") if width > 1 else one
-        return found if mask is None else w.blend(vector, mask, found, "zeroinitializer")
+            found = w.let(f"insertelement {memory_type(memory.type, width)} {found}, {element} {one}, i64 {lane}") if width > 1 else one
+        return found
 
     def _is_called(self) -> bool:
         """Whether an access is a call: after the first few, since each is long."""
