@@ -15,8 +15,9 @@ __all__ = ["attention"]
 
 _WIDEST: Final = 256  # elements of a head
 _MOST: Final = float(np.finfo(np.float32).max)
-# Queries and keys that a workgroup has at a time: with tensor cores, and without, where all that a product needs fits the memory of every device.
-_CORES: Final = (128, 64)
+# Queries and keys that a workgroup has at a time: with tensor cores, by the elements that a head has at most, what is the fastest on an H200; and without
+# them, where all that a product needs fits the memory of every device.
+_CORES: Final = {64: (128, 64), 128: (128, 128), _WIDEST: (128, 64)}
 _PLAIN: Final = (32, 32)
 
 
@@ -35,7 +36,7 @@ def attention(
     result once. Products are chains of fused multiply-adds, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their
     own order, where exponentials and the last quotient may be approximated, too (`vp.fast`): it is true unless given for 16 bits. `tensor="sm_90"` asks for
     the bits of that architecture's tensor cores, without approximations. `tiles`, how many queries and keys a workgroup has at a time, is part of the order
-    of sums, too. A row with a score that is NaN or positive infinity is NaN throughout.
+    of sums, too; unless given it is what is fast for the length of a head. A row with a score that is NaN or positive infinity is NaN throughout.
 
     T. Dao, D. Y. Fu, S. Ermon, A. Rudra and C. Re, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022), arXiv 2205.14135;
     the sums over blocks of keys are those of M. Milakov and N. Gimelshein (2018), arXiv 1805.02867. Raises ValidationError B108 at the caller's line for
@@ -46,7 +47,8 @@ def attention(
     scale = 1 / math.sqrt(head) if scale is None else _scale_of(scale)
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     by, power = scale * math.log2(math.e), vp.fast.exp2 if tensor is True else vp.exp2
-    rows, keys = _shape_of((_CORES if tensor else _PLAIN) if tiles is None else tiles)
+    by_itself = next(shape for most, shape in _CORES.items() if head <= most) if tensor else _PLAIN
+    rows, keys = _shape_of(by_itself if tiles is None else tiles)
     with vp.TileBuilder("attention") as b:
         batch, heads, shared, m, n = b.dim("batch"), b.dim("heads"), b.dim("kv_heads"), b.dim("m"), b.dim("n")
         q, k, v = b.read("q", type_, batch, heads, m, head), b.read("k", type_, batch, shared, n, head), b.read("v", type_, batch, shared, n, head)
