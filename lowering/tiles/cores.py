@@ -251,7 +251,6 @@ class _CoresRewrite(WarpRewrite):
         if takes_turns:
             for number in (_DONE, _TURN):
                 self._signal(number, 1, waits=0)
-            self._told[loop] = lambda: self._signal(_DONE, 1, waits=0)
         counter = self.var(u32, word(0))
         value = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
         self.map[s.bound.id] = value
@@ -263,20 +262,28 @@ class _CoresRewrite(WarpRewrite):
             self.barrier()
 
         if takes_turns:
-            self.copy_wait(ring.ahead - 2)
-            self._signal(_TURN, _BOTH, waits=1, shows=1)
+            self._signal(_TURN, _BOTH, waits=1)
 
         def copy_ahead() -> None:
-            if takes_turns:
-                self._signal(_DONE, 0, waits=1)
-                self._signal(_TURN, _BOTH, waits=0)
-            elif ring.is_waited_for_ahead:
+            if ring.is_waited_for_ahead and not takes_turns:
                 self.copy_wait(ring.ahead - 2)
                 self.barrier()
             self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), step, self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
-        # The loop's first product is begun before: it goes on meanwhile.
-        self._due[loop] = copy_ahead
+        def hand_over() -> None:
+            """What is copied for the next turn is there, for the other warpgroup too, when that may begin."""
+            self.copy_wait(ring.ahead - 2)
+            self._signal(_DONE, 0, waits=1)
+            self._signal(_TURN, _BOTH, waits=0, shows=1)
+
+        def tell() -> None:
+            self._signal(_DONE, 1, waits=0)
+            copy_ahead()
+
+        # The loop's first product is begun before: it goes on meanwhile. Where warpgroups take turns all are, and copies go beside what follows.
+        self._due[loop] = hand_over if takes_turns else copy_ahead
+        if takes_turns:
+            self._told[loop] = tell
 
     def _takes_turns(self, ring: Ring) -> bool:
         """Whether two warpgroups take turns at the tensor cores in a loop: one computes between its products while tensor cores have those of the other."""
