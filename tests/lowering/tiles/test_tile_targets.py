@@ -11,12 +11,14 @@ import pytest
 from device_kinds import need_nvjitlink
 
 import vyre_py as vp
+from vyre_py.ir.language.nodes import StripCopy
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.target import parse_target
+from vyre_py.lowering.tiles.cores import for_tensor_cores
 
 LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
 
@@ -188,6 +190,18 @@ def test_strict_products_of_f64_are_those_of_tensor_cores_where_these_have_the_s
     texts = {arch: emit_text(strict, arch, form="vir") for arch in ("compute_80", "compute_90")}
     assert "tensor_core" in texts["compute_90"] and "tensor_core" not in texts["compute_80"]
     assert "tensor_core" not in emit_text(matmul(vp.f64, 64, 64, 512, tensor=False), "compute_90", form="vir")
+
+
+@pytest.mark.parametrize("warpgroups", [False, True])
+def test_which_tiles_are_copied_row_by_row(warpgroups: bool) -> None:
+    """Those of warps, and where a product is late."""
+
+    def by_rows(program: vp.Program) -> bool:
+        made = for_tensor_cores(program, "the test", 224 << 10, wide=True, warpgroups=warpgroups)
+        return any(isinstance(s, StripCopy) for s in made.body)
+
+    assert by_rows(matmul(vp.bf16, *MIDDLE, turned=True)) is not warpgroups
+    assert by_rows(vp.ops.attention(vp.bf16, 64))
 
 
 def test_a_late_product_is_begun_in_the_next_turn_and_behind_the_loop() -> None:
