@@ -23,7 +23,7 @@ from vyre_py.ir.language.types import u32
 from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name
 from vyre_py.ir.travel import Stationary
-from vyre_py.lowering.artifact.parts import Aligned, Need, Step
+from vyre_py.lowering.artifact.parts import Aligned, Need, Step, Within
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Slot, SlotKind
 
@@ -164,12 +164,13 @@ def _unread_grid(device: Device, grid: Buffer) -> tuple[int, int, int]:
     return 1, 1, 1
 
 
-def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buffer], config: DispatchConfig) -> int:
-    """The number of the best entry of a step whose needs are met. One that does several elements an invocation is left out where the grid was given."""
+def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buffer], config: DispatchConfig, *, boxes: bool = True) -> int:
+    """The number of the best entry of a step whose needs are met. One that does several elements an invocation is left out where the grid was given, one that
+    takes descriptions of boxes unless `boxes`."""
     last = len(step.entries) - 1
     given = config.grid is not None or config.cluster is not None
     for number, entry in enumerate(step.entries[:last]):
-        if not (given and entry.elements > 1) and all(is_met(need, sizes, buffers) for need in entry.needs):
+        if not (given and entry.elements > 1) and (boxes or not entry.boxes) and all(is_met(need, sizes, buffers) for need in entry.needs):
             return number
     return last
 
@@ -181,7 +182,8 @@ def is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) 
         address = None if buffer is None else buffer.device._address(buffer.allocation.handle)
         return buffer is not None and address is not None and (address + buffer.offset_bytes) % need.size_bytes == 0
     try:
-        return evaluate_dim(need.expr, sizes) % need.by == 0
+        size = evaluate_dim(need.expr, sizes)
+        return 1 <= size <= need.most if isinstance(need, Within) else size % need.by == 0
     except ZeroDivisionError:
         return False
 

@@ -31,7 +31,7 @@ from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 from vyre_py.lowering.tiles.targets import modelled
-from vyre_py.lowering.views import with_views
+from vyre_py.lowering.views import boxes_of, with_views
 
 __all__ = ["FORMS", "Prepared", "compile_for", "emit_text", "lower_step", "prepare", "prepare_steps", "step_of", "text_of"]
 
@@ -51,8 +51,8 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions,
     if checked.program.of_tiles and kind.tiles is None:
         return as_written(checked, lambda program: kind.reports(program, options))
     if checked.program.of_tiles and kind.tiles is not None:
-        *views, plain = [_optimised(form, target, options, watcher) for form in kind.tiles(checked.program, target, options)]
-        return with_views(plain, *views) if views else plain
+        *forms, plain = [_optimised(form, target, options, watcher) for form in kind.tiles(checked.program, target, options)]
+        return with_views(plain, forms) if forms else plain
     return _optimised(_of_size(checked, options), target, options, watcher)
 
 
@@ -182,17 +182,18 @@ def _part(prepared: tuple[Optimised, ...], target: Target, options: CompileOptio
         with watch("lower"):
             lowered = lower_step(optimised, target, options)
             watch.add(lowered.stages)
-        made.append((step_of(optimised.program, lowered, options), lowered))
+        made.append((step_of(optimised, lowered, options), lowered))
     step, lowered = made[-1]
     taken = step.takes(lowered.images[0]).get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments
     numerics = next((one.numerics for _, one in made if one.numerics != "strict"), "strict")
     return Part(target, tuple([one for one, _ in made]), numerics, {**prepared[-1].report.counts(), **taken}, watch.stages)
 
 
-def step_of(program: Program, lowered: Lowered, options: CompileOptions) -> Step:
+def step_of(optimised: Optimised, lowered: Lowered, options: CompileOptions) -> Step:
     """What an artifact keeps of a Program that was lowered."""
+    program, layout = optimised.program, lay_out(optimised.program, options, boxes_of(optimised))
     return Step(
-        lowered.images, lowered.entries, lay_out(program, options), invocations_of(program), program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
+        lowered.images, lowered.entries, layout, invocations_of(program), program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),
     )  # fmt: skip
 

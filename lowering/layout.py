@@ -24,8 +24,8 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
-    "ARRIVALS_BYTES", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind", "element_count", "invocations_of",
-    "is_totals", "lay_out", "totals_name",
+    "ARRIVALS_BYTES", "BOXES_ALIGN", "BOXES_BYTES", "MOST_BOX", "MOST_BOXED", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind",
+    "boxes_begin", "element_count", "fits_boxes", "invocations_of", "is_totals", "lay_out", "totals_name",
     "totals_number",
 ]
 
@@ -35,6 +35,14 @@ WORD_BYTES: Final = 4
 # The first word counts arrivals and keeps its meaning from run to run; the second is unused.
 ARRIVALS_BYTES: Final = 8
 MOST_SCANS: Final = 16  # of one Program, where they are made in steps
+BOXES_BYTES, BOXES_ALIGN = 128, 64  # of a description of boxes
+# An assembler aligns arguments where they lie in the memory of constants. On sm_90 they begin at byte 0x210 of it, so much behind such a multiple.
+_BOXES_BEHIND: Final = 0x210 % BOXES_ALIGN
+MOST_BOXED: Final = (1 << 31) - 1024  # elements along an axis of a buffer that boxes are copied from: the indices are i32, and a box's own are beside them
+MOST_BOX: Final = 256  # elements along an axis of a box
+_BOXED_BYTES: Final = (1, 2, 4)  # of elements
+_BOXED_AXES: Final = range(1, 6)
+_BOX_ROW_BYTES: Final = (32, 64, 128)
 
 _PLAIN: Final = CompileOptions()
 
@@ -45,7 +53,8 @@ class SlotKind(Enum):
     there in a persistent one: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or prints: the address of the
     driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the address of
     1 + groups * `scan_words` words of 64 bits, `scan_words` being in the entry's details. They are zero before the launch's first run, and no other launch's.
-    TOTALS is such a buffer of a scan that is made in steps, an element a workgroup of each scan: all steps of a launch have the same."""
+    TOTALS is such a buffer of a scan that is made in steps, an element a workgroup of each scan: all steps of a launch have the same.
+    BOXES are on GPUs that copy boxes of a buffer by themselves: `BOXES_BYTES` that describe the buffer and the box, as the driver's library encodes them."""
 
     BUFFER = "buffer"
     PARAM = "param"
@@ -56,13 +65,15 @@ class SlotKind(Enum):
     REPORT = "report"
     SCANS = "scans"
     TOTALS = "totals"
+    BOXES = "boxes"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One argument. `type` is the element type of a buffer, the type of a param, u32 or u64 for an extent, u32 for other hidden slots, u64 for SCANS;
     of an address, the type it points to. What is narrower than whole words is filled up with zeros (a bool is 0 or 1). `memory`, `param` or `expr` says which
-    declaration it stands for, `axis` of GROUPS which axis: 0 is x."""
+    declaration it stands for, `axis` of GROUPS which axis: 0 is x; `box` of BOXES how many elements along each axis of the buffer `memory`, which begins on a
+    multiple of 16 bytes then, as its rows do; its rows, of 32, 64 or 128 bytes, come swizzled."""
 
     kind: SlotKind
     name: str
@@ -73,6 +84,7 @@ class Slot:
     param: Param | None = None
     expr: DimExpr | None = None
     axis: int | None = None
+    box: tuple[int, ...] = ()
 
     @property
     def source(self) -> tuple[str, int]:
@@ -108,6 +120,11 @@ class Layout:
     def scalars(self) -> tuple[Slot, ...]:
         """The slots passed by value: params, then extents, then the grid's size where it is hidden."""
         return tuple(s for s in self.slots if s.kind in (SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS))
+
+    @property
+    def boxes(self) -> tuple[Slot, ...]:
+        """The slots of descriptions of boxes."""
+        return tuple(s for s in self.slots if s.kind is SlotKind.BOXES)
 
     def find(self, kind: SlotKind) -> Slot | None:
         """The slot of a kind of which there is one at most."""
@@ -159,8 +176,20 @@ def is_totals(memory: Memory) -> bool:
     return memory.hidden and memory.name.startswith(_TOTALS)
 
 
-def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
-    """The layout of a Program's arguments; deterministic."""
+def fits_boxes(memory: Memory, box: tuple[int, ...]) -> bool:
+    """Whether GPUs can copy boxes of so many elements along each axis of a buffer."""
+    inner = box[-1] * memory.type.size_bytes if box else 0
+    fits = not memory.type.is_vector and memory.type.size_bytes in _BOXED_BYTES and len(box) == memory.rank and len(box) in _BOXED_AXES
+    return fits and inner in _BOX_ROW_BYTES and all(0 < extent <= MOST_BOX for extent in box)
+
+
+def boxes_begin(end: int) -> int:
+    """Where a slot of boxes begins behind one that ends there."""
+    return end + -(end + _BOXES_BEHIND) % BOXES_ALIGN
+
+
+def lay_out(program: Program, options: CompileOptions = _PLAIN, boxes: Iterable[tuple[Memory, tuple[int, ...]]] = ()) -> Layout:
+    """The layout of a Program's arguments, and of descriptions of boxes of its buffers; deterministic."""
     slots: list[Slot] = []
     offset = 0
     for memory in [memory for memory in program.buffers if not memory.hidden]:
@@ -192,4 +221,8 @@ def lay_out(program: Program, options: CompileOptions = _PLAIN) -> Layout:
         offset += -offset % POINTER_BYTES
         slots.append(Slot(kind, name, type_, offset, POINTER_BYTES, memory=held))
         offset += POINTER_BYTES
+    for memory, box in boxes:
+        offset = boxes_begin(offset)
+        slots.append(Slot(SlotKind.BOXES, "", memory.type, offset, BOXES_BYTES, memory=memory, box=box))
+        offset += BOXES_BYTES
     return Layout(tuple(slots), offset, program.widths.names)

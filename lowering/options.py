@@ -34,6 +34,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "interruptible": (lambda v: isinstance(v, bool), "true or false"),
     "persistent": (lambda v: isinstance(v, bool), "true or false"),
     "dependent": (lambda v: isinstance(v, bool), "true or false"),
+    "boxes": (lambda v: v is None or isinstance(v, bool), "true, false, or None for the target's choice"),
     "asserts": (lambda v: isinstance(v, bool), "true or false"),
     "tensor": (lambda v: v is None or v == "sm_90", "sm_90, or None for whatever the target has"),
     "print_bytes": (lambda v: type(v) is int and 0 <= v <= MOST_PRINTED, f"a whole number of bytes from 0 to {MOST_PRINTED}"),
@@ -59,7 +60,9 @@ class CompileOptions(ValueRecord):
 
     For NVIDIA GPUs: `persistent` launches as many
     workgroups as the device holds at once, each of which walks through workgroups of the grid. `dependent`, from sm_90 on, lets the kernel be
-    started while the one before it still runs, which it waits for before it touches memory.
+    started while the one before it still runs, which it waits for before it touches memory. `boxes`, for sm_90a, says whether the hardware copies the factors
+    of products on tensor cores by whole boxes (TMA), in place of invocations, where rows are multiples of 16 bytes that begin on one. None is true there, but
+    beside `persistent`, `interruptible` and `codegen="nvvm"`, with which it does not go.
 
     Numerics: "strict" rounds every operation once and keeps subnormal numbers. "fast" takes products and sums together, and on PTX
     computes f32 by approximate instructions and flushes its subnormal numbers, within the bounds that `lowering/FAST.md` states;
@@ -75,6 +78,7 @@ class CompileOptions(ValueRecord):
     interruptible: bool = False
     persistent: bool = False
     dependent: bool = False
+    boxes: bool | None = None
     asserts: bool = True
     print_bytes: int = 1 << 16
     tensor: str | None = None

@@ -1,43 +1,63 @@
-"""Kernels over views of buffers: several neighbouring elements as one, along an axis more, for arguments whose memory and sizes allow it."""
+"""Kernels for arguments whose memory and sizes allow more: over views of buffers, several neighbouring elements as one along an axis more, and with copies of
+whole boxes of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import StripCopy
+from vyre_py.ir.language.nodes import BoxCopy, Memory, StripCopy
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need, Within
 from vyre_py.lowering.coarsen import Coarsened
-from vyre_py.lowering.rows import element_rows, needs_of
+from vyre_py.lowering.layout import MOST_BOXED
+from vyre_py.lowering.rows import WIDEST_BYTES, element_rows, needs_of
 
-__all__ = ["WithViews", "viewed", "with_views"]
+__all__ = ["WithViews", "boxes_of", "viewed", "with_views"]
 
 
 @dataclass(frozen=True, slots=True)
 class WithViews(Optimised):
-    """A Program for any arguments, with `over_views`, the same over views of its buffers."""
+    """A Program for any arguments, and the same in other `forms` for some, the best first."""
 
-    over_views: Optimised | None = None
+    forms: tuple[Optimised, ...] = ()
 
 
-def with_views(optimised: Optimised, form: Optimised) -> WithViews:
-    """A Program with a form over views, which is launched as the Program is: with as many invocations."""
-    assert form.program.workgroup == optimised.program.workgroup, (form.program.workgroup, optimised.program.workgroup)
-    return WithViews(**{f.name: getattr(optimised, f.name) for f in fields(optimised)}, over_views=form)
+def with_views(optimised: Optimised, forms: Sequence[Optimised]) -> WithViews:
+    """A Program with other forms, which are launched as the Program is: with as many invocations."""
+    for form in forms:
+        assert form.program.workgroup == optimised.program.workgroup, (form.program.workgroup, optimised.program.workgroup)
+    return WithViews(**{f.name: getattr(optimised, f.name) for f in fields(optimised)}, forms=tuple(forms))
+
+
+def boxes_of(optimised: Optimised) -> tuple[tuple[Memory, tuple[int, ...]], ...]:
+    """The boxes that forms of a Program copy, each with its buffer."""
+    forms = optimised.forms if isinstance(optimised, WithViews) else ()
+    return tuple(dict.fromkeys([(s.source, s.box) for form in forms for s in form.program.body if isinstance(s, BoxCopy)]))
 
 
 def viewed(optimised: Optimised, form: Optimised) -> Coarsened | None:
-    """A form of a Program some of whose buffers are views of its own, with one axis more, of several elements; None where it has no view."""
+    """A form of a Program some of whose buffers are views of its own, with one axis more, of several elements, or are copied from by boxes; None where it has
+    neither."""
     own = {memory.name: memory for memory in optimised.program.buffers}
     views = [(own[memory.name], memory) for memory in form.program.buffers if memory.rank > own[memory.name].rank]
-    if not views:
+    boxed = dict.fromkeys([s.source for s in form.program.body if isinstance(s, BoxCopy)])
+    if not (views or boxed):
         return None
-    needs: list[Need] = []
+    needs: list[Need] = [need for memory in boxed for need in _boxed(memory)]
     for memory, view in views:
         last, several = memory.shape[-1], view.shape[-1]
         if isinstance(several, DimConst) and not isinstance(last, DimConst):
             needs.append(Divisible(last, several.value))
     copied = dict.fromkeys([s.source for s in form.program.body if isinstance(s, StripCopy)])  # by whole groups
     needs += [Aligned(view.name, several.value * view.type.size_bytes) for view in copied if isinstance(several := view.shape[-1], DimConst)]
-    return Coarsened(form, 1, needs_of(element_rows(form), form.program.body, needs), {})
+    return Coarsened(form, 1, needs_of(element_rows(form), form.program.body, list(dict.fromkeys(needs))), {})
+
+
+def _boxed(memory: Memory) -> Iterator[Need]:
+    """What boxes need of a buffer."""
+    yield Aligned(memory.name, WIDEST_BYTES)
+    if not isinstance(memory.shape[-1], DimConst):
+        yield Divisible(memory.shape[-1], WIDEST_BYTES // memory.type.size_bytes)
+    yield from [Within(extent, MOST_BOXED) for extent in memory.shape if not isinstance(extent, DimConst)]

@@ -88,7 +88,7 @@ def _step(part: Part) -> Step:
     missing += [Missing(what, help=why) for what, (is_so, why) in _REFUSED.items() if any(map(is_so, part.steps))]
     if missing:
         raise Unsupported(f"export_c for {part.target}", missing)
-    return part.steps[0]
+    return part.steps[0].without_boxes()
 
 
 def _host_files(artifact: Artifact, part: Part, step: Step, name: str) -> dict[str, str | bytes]:

@@ -177,6 +177,7 @@ class CudaCLaunch(CLaunch):
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch.plan, _run())
         assert isinstance(launch, CudaLaunch)
+        launch._leave_boxes()  # C may write addresses to the block
         kernel = launch.kernel
         self._context = context = kernel.device.context
         handle, callers = int(context.handle), ctypes.addressof(context.callers)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.launch.attributes import launch_attributes
+from vyre_py.drivers.cuda.launch.boxes import box_words, encoder
+from vyre_py.drivers.cuda.launch.buffer_records import record_of
 from vyre_py.drivers.cuda.launch.cooperative import resident_workgroups
-from vyre_py.drivers.cuda.launch.launch import record_of, stream_handle
+from vyre_py.drivers.cuda.launch.launch import stream_handle
 from vyre_py.drivers.cuda.launch.launcher import Launcher
 from vyre_py.drivers.cuda.native.entry_call import C_CALL, C_CALL_SYMBOL, ENTRY_CALL, ENTRY_CALL_SYMBOL
 from vyre_py.drivers.memory.buffer import Buffer
@@ -17,7 +19,7 @@ from vyre_py.drivers.native.arrays import layout_problem
 from vyre_py.drivers.native.mode import ModeWord
 from vyre_py.drivers.native.native_entry import EntryParts, NativeEntry, native_type
 from vyre_py.lowering.artifact.parts import Step
-from vyre_py.lowering.llvm.callable import PlanCode, plan_code
+from vyre_py.lowering.llvm.callable import BoxEncoder, PlanCode, plan_code
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
@@ -46,12 +48,18 @@ def make(device: CudaDevice, pipeline: Pipeline) -> CallEntry:
     fits = _fits(device, steps[0], pipeline._codes[0]) if steps[0].persistent else ()
     if 0 in fits:
         return CallEntry(pipeline, "a Program not one of whose workgroups fits")
-    code = plan_code(pipeline.artifact.interface, steps[0], limits.workgroups, limits.elements, limits.buffer_bytes, fits)
+    code = plan_code(pipeline.artifact.interface, steps[0], limits.workgroups, limits.elements, limits.buffer_bytes, fits, _encoder(device))
     if code is None:
         return CallEntry(pipeline, "a Program with grid barriers, scans over the grid, asserts or prints, or code that can be ended")
     problem = layout_problem()
     type_ = CudaCallEntry if problem else native_type(_NativeCudaEntry, ENTRY_CALL_SYMBOL, ENTRY_CALL)
     return type_(device, pipeline, code, problem)
+
+
+def _encoder(device: CudaDevice) -> BoxEncoder | None:
+    """What describes boxes, where the driver does."""
+    address = encoder(device.context)
+    return BoxEncoder(address, box_words) if address else None
 
 
 def _fits(device: CudaDevice, step: Step, modules: tuple[CudaModule, ...]) -> tuple[int, ...]:

@@ -38,6 +38,7 @@ from vyre_py.drivers.cuda.kernels.gemm import CudaGemm, Library
 from vyre_py.drivers.cuda.kernels.lost_ranks import CudaRankWatch, Lookout
 from vyre_py.drivers.cuda.kernels.raw import CudaHandles, RawFunction, RawKernel, load_ptx
 from vyre_py.drivers.cuda.kernels.strided import StridedKernels, copy_strided
+from vyre_py.drivers.cuda.launch.boxes import encoder
 from vyre_py.drivers.cuda.launch.cooperative import occupancy
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch, stream_handle
 from vyre_py.drivers.cuda.launch.module import CudaModule
@@ -72,6 +73,7 @@ from vyre_py.ir.check import Checked
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
+from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.layout import SlotKind
@@ -220,6 +222,11 @@ class CudaDevice(Device):
         """Whether all of a part is there as machine code of this very kind of GPU."""
         own = generation(part.target.arch) == 10 * self.capability[0] + self.capability[1]
         return own and all(step.image("cubin") is not None for step in part.steps)
+
+    def _best_part(self, artifact: Artifact) -> Part:
+        part = super()._best_part(artifact)
+        describes = not any(entry.boxes for step in part.steps for entry in step.entries) or encoder(self.context)
+        return part if describes else replace(part, steps=tuple([step.without_boxes() for step in part.steps]))
 
     def _best_image(self, part: Part, step: Step) -> Image:
         best = step.image("cubin") if self._runs_as_it_is(part) else step.image("ptx")

@@ -6,7 +6,10 @@ import re
 import struct
 from typing import Any, Final
 
-__all__ = ["ARGUMENTS", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PLANNED", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads", "with_fields"]
+__all__ = [
+    "ARGUMENTS", "BOXES", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PLANNED", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads",
+    "with_fields",
+]
 
 ARGUMENTS: Final = 16  # of a call, each a word
 _WORD_BYTES: Final = 8
@@ -53,7 +56,13 @@ CALL: Final = NativeStruct("Call", function="ptr", form="i64", block="ptr", bloc
 # What `set` may change: for a buffer its place among those held, its bytes now, and the ones that it is about to have.
 SLOT: Final = NativeStruct(
     "Slot", name="ptr", kind="i64", address="ptr", place="i64", signature="i64", written="i64", alive="ptr", begin="i64", end="i64", next_begin="i64",
-    next_end="i64", next_alive="i64",
+    next_end="i64", next_alive="i64", boxes="ptr",
+)  # fmt: skip
+# What describes boxes of a buffer to a kernel: the next of the same buffer, the driver's function and what it takes but for where the buffer begins, and where
+# the description goes, in bytes behind the buffer's address in the argument block. Native code changes none of it.
+BOXES: Final = NativeStruct(
+    "Boxes", next="ptr", encode="ptr", behind="i64", type="i64", rank="i64", extents="ptr", pitches="ptr", box="ptr", strides="ptr", swizzle="i64",
+    promotion="i64",
 )  # fmt: skip
 # What a buffer says of itself. Behind it, as words, are the sizes of its axes, of which there are `axes`; `device` is the address of the device's mode word.
 RECORD: Final = NativeStruct(
@@ -84,7 +93,7 @@ LAUNCHER: Final = NativeStruct(
     occupancies="ptr",
 )  # fmt: skip
 
-_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, RECORD, ENTRY, PLANNED, WANTED, EXCHANGE, LAUNCHER)}
+_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, BOXES, RECORD, ENTRY, PLANNED, WANTED, EXCHANGE, LAUNCHER)}
 _FIELD: Final = re.compile(r"\{(\w+)\.(\w+)\}")
 
 

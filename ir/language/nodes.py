@@ -25,7 +25,8 @@ from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.types import Type, decode, encode, u32
 
 __all__ = [
-    "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "Assert", "Atom", "Atomic", "AtomicStore", "Barrier", "Break", "Const", "Continue", "CopyAsync",
+    "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "ArrivalsExpect", "ArrivalsSet", "ArrivalsWait", "Assert", "Atom", "Atomic", "AtomicStore",
+    "Barrier", "BoxCopy", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "MatrixLoad", "Memory",
     "MemoryStatement",
     "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "StripCopy",
@@ -513,6 +514,74 @@ class WarpgroupSignal(Statement):
 
 
 @_node
+class ArrivalsSet(MemoryStatement):
+    """Only in a Program that was made for a target: one invocation of the workgroup makes ready the elements of a workgroup array of u64 to count what boxes
+    bring (`BoxCopy`), from turn 0 on; where it `begins` not, the array is memory like any other again. The others may touch it behind a barrier."""
+
+    begins: int
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
+    payload = MappingProxyType({"memory": Memory, "begins": int})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),) * self.memory.rank
+
+
+@_node
+class ArrivalsExpect(MemoryStatement):
+    """Only in a Program that was made for a target: one invocation of the workgroup says that so many more bytes, `expected`, are to come in the turn at hand
+    of element args[0] of such an array; where it `closes` the turn, that these are all, so that the turn ends once they are there."""
+
+    expected: int
+    closes: int
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
+    payload = MappingProxyType({"memory": Memory, "expected": int, "closes": int})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The element."""
+        return (*self.args[:1], *(Const(u32, 0),) * (self.memory.rank - 1))
+
+
+@_node
+class ArrivalsWait(MemoryStatement):
+    """Only in a Program that was made for a target: waits until turn args[1] of element args[0] of such an array has ended, at which nobody is more than one
+    turn behind. What its boxes brought is there then, for the invocation that waited."""
+
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The element."""
+        return (*self.args[:1], *(Const(u32, 0),) * (self.memory.rank - 1))
+
+
+@_node
+class BoxCopy(MemoryStatement):
+    """Only in a Program that was made for a target: one invocation of the workgroup begins to copy a box of a buffer that nothing writes, `source`: so many
+    elements along each of its axes (`box`), from the indices args[2:] on, each an i32; zeros for what is outside, each axis by itself. Its rows along the
+    last axis, of 32, 64 or 128 bytes, come to a workgroup array from group args[0] of 16 bytes on, swizzled, and are counted by element args[1] of
+    `arrivals`."""
+
+    source: Memory
+    arrivals: Memory
+    box: tuple[int, ...]
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
+    payload = MappingProxyType({"memory": Memory, "source": Memory, "arrivals": Memory, "box": tuple})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The first element."""
+        return (Const(u32, 0),) * self.memory.rank
+
+    @property
+    def also_reads(self) -> tuple[Memory, ...]:
+        """The buffer, and what counts."""
+        return (self.source, self.arrivals)
+
+
+@_node
 class Pack(MemoryStatement):
     """Only in a Program that was made for a target: the workgroup copies `rows` by `columns` elements of `source`, from the indices args on, to a workgroup
     array, whose type they are widened to; zeros for what is outside. Rows go along axis `down` of the source, columns along axis `across`, one of which is its
@@ -818,7 +887,8 @@ class Print(ReportStatement):
 ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
 # Kinds of statements of Programs that were made for a target, which the language has not.
 TARGET_KINDS: Final[tuple[type[Statement], ...]] = (
-    TensorCore, MatrixLoad, StripCopy, WarpgroupProduct, WarpgroupWait, WarpgroupSignal, Pack, Unpack, PackedProduct,
+    TensorCore, MatrixLoad, StripCopy, WarpgroupProduct, WarpgroupWait, WarpgroupSignal, ArrivalsSet, ArrivalsExpect, ArrivalsWait, BoxCopy, Pack, Unpack,
+    PackedProduct,
 )  # fmt: skip
 # Kinds that only a Program of tiles has.
 TILE_KINDS: Final[tuple[type[Statement], ...]] = (TileLoad, TileStore, TileAtomicAdd, Tile)

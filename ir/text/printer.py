@@ -22,9 +22,13 @@ from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
+    ArrivalsExpect,
+    ArrivalsSet,
+    ArrivalsWait,
     Atom,
     Atomic,
     Barrier,
+    BoxCopy,
     Break,
     Const,
     Continue,
@@ -494,6 +498,27 @@ class _Printer:
         does = f"who {s.who}{', waits' * s.waits}{', shows' * s.shows}"
         self._line(f"warpgroup_signal {s.number}, {self._atom(s.args[0], u32).text}, {does}", self._remarks(index))
 
+    def _print_arrivals_set(self, index: int, s: ArrivalsSet) -> None:
+        self._flush()
+        self._line(f"arrivals_{'set' if s.begins else 'end'} {written_name(s.memory.name)}", self._remarks(index))
+
+    def _print_arrivals_expect(self, index: int, s: ArrivalsExpect) -> None:
+        made = self._effect(index, s, lambda: f"arrivals_expect {self._access(s.memory, s.indices)}, {s.expected} bytes{', closes' * s.closes}")
+        self._line(made.text, made.remarks)
+
+    def _print_arrivals_wait(self, index: int, s: ArrivalsWait) -> None:
+        made = self._effect(index, s, lambda: f"arrivals_wait {self._access(s.memory, s.indices)}, turn {self._atom(s.args[1], u32).text}")
+        self._line(made.text, made.remarks)
+
+    def _print_box_copy(self, index: int, s: BoxCopy) -> None:
+        def text() -> str:
+            places = ", ".join([f"{self._atom(a).text} : {extent}" for a, extent in zip(s.args[2:], s.box, strict=True)])
+            to, arrival = [self._atom(a, u32).text for a in s.args[:2]]
+            return f"box_copy {written_name(s.memory.name)} at {to}, {written_name(s.source.name)}[{places}], {written_name(s.arrivals.name)}[{arrival}]"
+
+        made = self._effect(index, s, text)
+        self._line(made.text, made.remarks)
+
     def _print_pack(self, index: int, s: Pack) -> None:
         def text() -> str:
             extents = {s.down: f" : {s.rows}", s.across: f" : {s.columns}"}
@@ -556,6 +581,10 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     WarpgroupProduct: _Printer._print_warpgroup_product,
     WarpgroupWait: _Printer._print_warpgroup_wait,
     WarpgroupSignal: _Printer._print_warpgroup_signal,
+    ArrivalsSet: _Printer._print_arrivals_set,
+    ArrivalsExpect: _Printer._print_arrivals_expect,
+    ArrivalsWait: _Printer._print_arrivals_wait,
+    BoxCopy: _Printer._print_box_copy,
     Pack: _Printer._print_pack,
     Unpack: _Printer._print_unpack,
     PackedProduct: _Printer._print_packed_product,

@@ -21,7 +21,7 @@ __all__ = [
     "VERSION", "VERSIONS", "WORD_BYTES", "Field", "SectionForm", "Shape", "Table", "version_text",
 ]
 
-VERSIONS: Final = ((1, 0), (1, 1), (1, 2), (1, 3))  # those that are read
+VERSIONS: Final = ((1, 0), (1, 1), (1, 2), (1, 3), (1, 4))  # those that are read
 VERSION: Final = VERSIONS[-1]  # the one that is written
 
 MAX_BYTES: Final = 1 << 30
@@ -74,14 +74,14 @@ SECTION_KINDS: Final[Mapping[str, int]] = {"interface": 1, "part": 2}
 
 SLOT_CODES: Final[Mapping[SlotKind, int]] = {
     SlotKind.BUFFER: 1, SlotKind.PARAM: 2, SlotKind.EXTENT: 3, SlotKind.ARRIVALS: 4, SlotKind.CANCEL: 5, SlotKind.GROUPS: 6,
-    SlotKind.REPORT: 7, SlotKind.SCANS: 8, SlotKind.TOTALS: 9,
+    SlotKind.REPORT: 7, SlotKind.SCANS: 8, SlotKind.TOTALS: 9, SlotKind.BOXES: 10,
 }  # fmt: skip
 IMAGE_CODES: Final[Mapping[str, int]] = {"cubin": 1, "ptx": 2, "wgsl": 3, "object": 4, "program": 5}
 # Kind of target -> the formats that its steps may have.
 FORMATS: Final[Mapping[str, frozenset[str]]] = {
     "ptx": frozenset({"cubin", "ptx"}), "wgsl": frozenset({"wgsl"}), "host": frozenset({"object"}), "reference": frozenset({"program"}),
 }  # fmt: skip
-NEEDS: Final[Mapping[str, int]] = {"Aligned": 1, "Divisible": 2}
+NEEDS: Final[Mapping[str, int]] = {"Aligned": 1, "Divisible": 2, "Within": 3}
 STEP_FLAGS: Final[Mapping[str, int]] = {"cooperative": 1, "persistent": 2, "dependent": 4, "streaming": 8}
 NUMERICS: Final = frozenset({"strict", "fast", "native"})
 BUFFER, DIM = 0, 1  # what a row of `wide` refers to
@@ -260,19 +260,19 @@ PART: Final = SectionForm(
             "needs", "What must hold for an entry to be launched.",
             (
                 Field("kind", ", ".join(f"{code} {name}" for name, code in NEEDS.items())),
-                Field("number", "Aligned: the buffer; Divisible: the size"),
-                Field("by", "Aligned: its address is a multiple of so many bytes; Divisible: the size is a multiple of this"),
+                Field("number", "Aligned: the buffer; Divisible, Within: the size"),
+                Field("by", "Aligned: its address is a multiple of so many bytes; Divisible: the size is a multiple of this; Within: 1 to this"),
             ),
         ),
         Table(
-            "slots", "The argument block: buffers, params, then what is hidden. No room is left between slots but to align them.",
+            "slots", "The argument block: buffers, params, then what is hidden. No room is left between slots but to align them, boxes to 64 k + 48.",
             (
                 Field("kind", ", ".join(f"{code} {kind.value}" for kind, code in SLOT_CODES.items())),
                 Field("type", "of an element or value, as in `ir/WIRE.md`"),
                 Field("offset", "its first byte in the block"),
                 Field("size", "its bytes"),
-                Field("number", "buffer, param, or size of that number; of groups the axis; of report its u32; else 0"),
-                Field("more", "of a buffer rows of `axes`, of a param 1 where it has a row of `parts`; else 0"),
+                Field("number", "buffer, param, or size of that number; of groups the axis; of report its u32; of boxes the buffer; else 0"),
+                Field("more", "of a buffer rows of `axes`, of a param 1 where it has a row of `parts`, of boxes rows of `boxes`; else 0"),
             ),
         ),
         Table("axes", "Axes that a buffer has in the code beyond those of the interface: components and words of its elements.", (Field("size", "a number"),)),
@@ -287,6 +287,10 @@ PART: Final = SectionForm(
         ),
         Table(
             "resources", "What a function takes, as the assembler says.", (Field("symbol", "string"), Field("numbers", "how many `numbers`")), since=1,
+        ),
+        Table(
+            "boxes", "The boxes of a buffer that a GPU copies by itself, with its rows swizzled over as many bytes as a row of the box has.",
+            (Field("extent", "elements along an axis of the buffer, the outermost first"),), since=4,
         ),
     ),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
@@ -16,7 +16,7 @@ from vyre_py.lowering.reports import Form, forms_of
 from vyre_py.lowering.stages import Stages
 from vyre_py.lowering.target import Target
 
-__all__ = ["Aligned", "Divisible", "Entry", "Image", "Interface", "Need", "Part", "Step"]
+__all__ = ["Aligned", "Divisible", "Entry", "Image", "Interface", "Need", "Part", "Step", "Within"]
 
 
 @public
@@ -53,7 +53,15 @@ class Divisible:
     by: int
 
 
-Need = Aligned | Divisible
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A size is at least 1, and at most a number."""
+
+    expr: DimExpr
+    most: int
+
+
+Need = Aligned | Divisible | Within
 
 
 @public
@@ -67,6 +75,11 @@ class Entry(Contained):
     needs: tuple[Need, ...] = ()
     elements: int = 1
     details: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def boxes(self) -> int:
+        """How many descriptions of boxes the function takes (`SlotKind.BOXES`)."""
+        return self.details.get("boxes", 0)
 
 
 @public
@@ -99,6 +112,11 @@ class Step(Contained):
             symbol: {name: figure + self.workgroup_bytes * (name == "workgroup_bytes") for name, figure in figures.items()}
             for symbol, figures in image.resources.items()
         }
+
+    def without_boxes(self) -> Step:
+        """The step for a driver that describes no boxes: without the entries that take such descriptions."""
+        entries = tuple([entry for entry in self.entries if not entry.boxes])
+        return self if len(entries) == len(self.entries) else replace(self, entries=entries)
 
     @property
     def interruptible(self) -> bool:

@@ -32,7 +32,7 @@ from vyre_py.lowering.artifact.form import (
     PART,
     STEP_FLAGS,
 )
-from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Need, Part, Step
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Need, Part, Step, Within
 from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.artifact.slots import read_slots
 from vyre_py.lowering.errors import Unsupported
@@ -240,11 +240,13 @@ def _entries(section: Section, rows: Sequence[Row], interface: Interface, sizes:
 def _need(section: Section, row: Row, interface: Interface, sizes: Sequence[DimExpr]) -> Need:
     kind, number, by = row
     if not by:
-        raise section.fault("a need of a multiple of 0")
+        raise section.fault("a need of a multiple of 0, or of sizes up to 0")
     if kind == NEEDS["Aligned"]:
         if number >= len(interface.buffers):
             raise section.fault(f"a need of buffer {number} of {len(interface.buffers)}")
         return Aligned(interface.buffers[number].name, by)
     if kind == NEEDS["Divisible"]:
         return Divisible(section.size(sizes, number), by)
+    if kind == NEEDS["Within"]:
+        return Within(section.size(sizes, number), by)
     raise section.fault(f"this vyre-py does not know needs of kind {kind}")

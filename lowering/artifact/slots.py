@@ -18,7 +18,18 @@ from vyre_py.lowering.artifact.form import SLOT_CODES
 from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.artifact.section import Row, Section
 from vyre_py.lowering.errors import ArtifactError
-from vyre_py.lowering.layout import MOST_SCANS, POINTER_BYTES, WORD_BYTES, Slot, SlotKind, totals_name
+from vyre_py.lowering.layout import (
+    BOXES_ALIGN,
+    BOXES_BYTES,
+    MOST_SCANS,
+    POINTER_BYTES,
+    WORD_BYTES,
+    Slot,
+    SlotKind,
+    boxes_begin,
+    fits_boxes,
+    totals_name,
+)
 from vyre_py.lowering.options import MOST_PRINTED
 from vyre_py.lowering.reports import prints_at, report_name
 
@@ -63,8 +74,9 @@ class _Slots:
                 raise self.fault(f"its type is {code}, none that this vyre-py knows")
             slot, step = maker(self, known, offset, number, more)
             end = self.end
-            if offset != end + -end % step or size != slot.size_bytes:
-                raise self.fault(f"it has bytes {offset} to {offset + size}; {slot.size_bytes} are due behind byte {end}, on a multiple of {step}")
+            begin = boxes_begin(end) if slot.box else end + -end % step
+            if offset != begin or size != slot.size_bytes:
+                raise self.fault(f"it has bytes {offset} to {offset + size}; {slot.size_bytes} are due behind byte {end}, from byte {begin} on")
             made.append(slot)
             self.end, last = offset + size, kind
         buffers = sum([row[0] == _BUFFER for row in rows])
@@ -162,6 +174,14 @@ class _Slots:
             raise self.fault("the grid's size is three u32")
         return Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=number), step
 
+    def boxes(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        type_ = known[0]
+        box = tuple([extent for (extent,) in self.section.take("boxes", more)])
+        memory = self.interface.buffers[number] if number < len(self.interface.buffers) else None
+        if memory is None or type_ is not memory.type or not fits_boxes(memory, box):
+            raise self.fault(f"buffer {number} has no boxes of {list(box)} elements of {type_}")
+        return Slot(SlotKind.BOXES, "", type_, offset, BOXES_BYTES, memory, box=box), BOXES_ALIGN
+
     def totals(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
         type_ = known[0]
         if type_.is_vector or type_.bits != 8 * WORD_BYTES or more >= MOST_SCANS:
@@ -181,6 +201,7 @@ _MAKERS: Final[Mapping[int, Callable[[_Slots, _Known, int, int, int], tuple[Slot
     SLOT_CODES[SlotKind.REPORT]: _Slots.report,
     SLOT_CODES[SlotKind.SCANS]: _Slots.scans,
     SLOT_CODES[SlotKind.TOTALS]: _Slots.totals,
+    SLOT_CODES[SlotKind.BOXES]: _Slots.boxes,
 }
 
 

@@ -9,7 +9,7 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.text.declaration_printer import print_dim
 from vyre_py.ir.text.lexer import written_name
 from vyre_py.lowering.artifact.form import STEP_FLAGS
-from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Need, Part, Step
+from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Need, Part, Step, Within
 
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
@@ -83,6 +83,8 @@ def need_text(need: Need) -> str:
     """What must hold of the arguments, in words."""
     if isinstance(need, Aligned):
         return f"{written_name(need.buffer)} on a multiple of {need.size_bytes} bytes"
+    if isinstance(need, Within):
+        return f"{print_dim(need.expr)} from 1 to {need.most}"
     return f"{print_dim(need.expr)} a multiple of {need.by}"
 
 

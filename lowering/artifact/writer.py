@@ -32,7 +32,7 @@ from vyre_py.lowering.artifact.form import (
     SectionForm,
     version_text,
 )
-from vyre_py.lowering.artifact.parts import Aligned, Entry, Image, Interface, Need, Part, Step
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Need, Part, Step
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.layout import Slot, SlotKind, element_count, totals_number
 
@@ -226,7 +226,7 @@ class _PartWriter:
         if isinstance(need, Aligned):
             self.draft.row("needs", kind, self.number(self.buffers, need.buffer), need.size_bytes)
         else:
-            self.draft.row("needs", kind, self.draft.size(need.expr), need.by)
+            self.draft.row("needs", kind, self.draft.size(need.expr), need.by if isinstance(need, Divisible) else need.most)
 
     def slot(self, slot: Slot) -> None:
         number = more = 0
@@ -234,6 +234,10 @@ class _PartWriter:
             number = element_count(slot.memory)
         elif slot.kind is SlotKind.TOTALS and slot.memory is not None:
             number, more = self.draft.size(slot.memory.shape[0]), totals_number(slot.name)
+        elif slot.kind is SlotKind.BOXES and slot.memory is not None:
+            number, more = self.number(self.buffers, slot.memory.name), len(slot.box)
+            for extent in slot.box:
+                self.draft.row("boxes", extent)
         elif slot.memory is not None:
             number = self.number(self.buffers, slot.memory.name)
             more = self.components(slot.memory, self.interface.buffers[number])

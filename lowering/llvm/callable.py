@@ -8,21 +8,21 @@ belongs to a kind of device but the limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, dims_of
 from vyre_py.ir.language.types import u32
-from vyre_py.lowering.artifact.parts import Aligned, Entry, Interface, Step
-from vyre_py.lowering.layout import Slot, SlotKind
+from vyre_py.lowering.artifact.parts import Aligned, Entry, Interface, Need, Step, Within
+from vyre_py.lowering.layout import BOXES_ALIGN, BOXES_BYTES, Slot, SlotKind
 from vyre_py.lowering.statuses import CStatus
 
-__all__ = ["GRID_WORDS", "PLAN_SYMBOL", "PlanCode", "plan_code"]
+__all__ = ["BoxEncoder", "GRID_WORDS", "PLAN_SYMBOL", "PlanCode", "plan_code"]
 
 PLAN_SYMBOL: Final = "vyre_plan"
 GRID_WORDS: Final = 7  # workgroups along x, y, z, those of the entry, invocations that the Program asks for
-_TAKEN: Final = frozenset({SlotKind.BUFFER, SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS})
+_TAKEN: Final = frozenset({SlotKind.BUFFER, SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS, SlotKind.BOXES})
 _OVERFLOWING: Final = {"add": "sadd", "sub": "ssub", "mul": "smul"}
 _LEAST: Final = -(1 << 63)
 
@@ -69,6 +69,15 @@ class PlanCode:
     text: str
     params: Mapping[str, int]
     params_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoxEncoder:
+    """How descriptions of boxes are made: the address of the driver's function (`cuTensorMapEncodeTiled`), and the numbers that it takes for a slot's type,
+    swizzle, and reads ahead."""
+
+    address: int
+    words: Callable[[Slot], tuple[int, int, int]]
 
 
 class _PlanLines:
@@ -237,7 +246,7 @@ def _fill(line: _PlanLines, step: Step, addresses: Mapping[str, str], params: Ma
             line.lines.append(f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {slot.type.size_bytes}, i1 false)")
         elif slot.axis is not None:
             _number(line, slot, counts[slot.axis])
-        else:
+        elif slot.kind is not SlotKind.BOXES:
             assert slot.expr is not None  # an extent slot has an expression (layout.lay_out)
             value = line.dim(slot.expr)
             line.require("sge", value, 0)
@@ -245,25 +254,33 @@ def _fill(line: _PlanLines, step: Step, addresses: Mapping[str, str], params: Ma
             _number(line, slot, value)
 
 
-def _entry(line: _PlanLines, step: Step, addresses: Mapping[str, str], counts: list[str], fits: Sequence[int]) -> str:
-    """The number of the best entry whose needs are met; the workgroups that it takes along x go to the grid."""
+def _unmet(line: _PlanLines, need: Need, addresses: Mapping[str, str]) -> str:
+    """Whether a need is not met."""
+    if isinstance(need, Within):
+        before = line.emit(f"sub i64 {line.dim(need.expr)}, 1")
+        return line.emit(f"icmp uge i64 {before}, {need.most}")
+    value, by = (addresses[need.buffer], need.size_bytes) if isinstance(need, Aligned) else (line.dim(need.expr), need.by)
+    rest = line.emit(f"{'urem' if isinstance(need, Aligned) else 'srem'} i64 {value}, {by}")
+    return line.emit(f"icmp ne i64 {rest}, 0")
+
+
+def _entry(line: _PlanLines, step: Step, addresses: Mapping[str, str], counts: list[str], fits: Sequence[int]) -> tuple[str, str]:
+    """The number of the best entry whose needs are met, and of the best that takes no descriptions of boxes; the workgroups that the first takes along x go
+    to the grid. Entries that take such descriptions come first, and take as many workgroups."""
     launched = [_launched(line, step, entry, counts[0]) for entry in step.entries]
     if step.persistent:
         total = line.product(line.product(counts[0], counts[1]), counts[2])
         launched = [line.emit(f"call i64 @llvm.smin.i64(i64 {total}, i64 {fit})") for fit in fits]
     number, along = str(len(step.entries) - 1), launched[-1]
+    plain = number
     for index in range(len(step.entries) - 2, -1, -1):
         entry = step.entries[index]
-        unmet = []
-        for need in entry.needs:
-            value, by = (addresses[need.buffer], need.size_bytes) if isinstance(need, Aligned) else (line.dim(need.expr), need.by)
-            rest = line.emit(f"{'urem' if isinstance(need, Aligned) else 'srem'} i64 {value}, {by}")
-            unmet.append(line.emit(f"icmp ne i64 {rest}, 0"))
-        missed = line.any(unmet)
+        missed = line.any([_unmet(line, need, addresses) for need in entry.needs])
         number = line.emit(f"select i1 {missed}, i32 {number}, i32 {index}")
         along = line.emit(f"select i1 {missed}, i64 {along}, i64 {launched[index]}")
+        plain = plain if entry.boxes else number
     _store(line, "%grid", 24, "i64", along)
-    return number
+    return number, plain
 
 
 def _launched(line: _PlanLines, step: Step, entry: Entry, count: str) -> str:
@@ -275,12 +292,55 @@ def _launched(line: _PlanLines, step: Step, entry: Entry, count: str) -> str:
     return line.emit(f"add i64 {full}, {line.ceil_div(left, width)}")
 
 
+def _words(line: _PlanLines, type_: str, values: Sequence[str | int]) -> str:
+    """An array of words on the stack."""
+    place = line.emit(f"alloca [{len(values)} x {type_}], align 8")
+    for number, value in enumerate(values):
+        line.lines.append(f"  store {type_} {value}, ptr {line.emit(f'getelementptr {type_}, ptr {place}, i64 {number}')}")
+    return place
+
+
+def _describe(line: _PlanLines, step: Step, addresses: Mapping[str, str], encoder: BoxEncoder) -> str:
+    """Fills the slots of boxes; gives whether the driver refused."""
+    refused = []
+    room = line.emit(f"alloca [{BOXES_BYTES} x i8], align {BOXES_ALIGN}")
+    for slot in step.layout.boxes:
+        assert slot.memory is not None  # of which they are
+        extents, rank, size = [line.dim(extent) for extent in slot.memory.shape], slot.memory.rank, slot.type.size_bytes
+        pitches, pitch = list[str](), str(size)
+        for extent in reversed(extents[1:]):
+            pitch = line.emit(f"mul i64 {pitch}, {extent}")
+            pitches.append(pitch)
+        arrays = [_words(line, "i64", extents[::-1]), _words(line, "i64", pitches), _words(line, "i32", slot.box[::-1]), _words(line, "i32", [1] * rank)]
+        type_, swizzle, promotion = encoder.words(slot)
+        given = f"ptr {room}, i32 {type_}, i32 {rank}, i64 {addresses[slot.memory.name]}, {', '.join([f'ptr {array}' for array in arrays])}"
+        status = line.emit(f"call i32 inttoptr (i64 {encoder.address} to ptr)({given}, i32 0, i32 {swizzle}, i32 {promotion}, i32 0)")
+        refused.append(line.emit(f"icmp ne i32 {status}, 0"))
+        target = line.emit(f"getelementptr i8, ptr %block, i64 {slot.offset_bytes}")
+        line.lines.append(f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {room}, i64 {BOXES_BYTES}, i1 false)")
+    return line.any(refused)
+
+
+def _boxed(line: _PlanLines, step: Step, addresses: Mapping[str, str], numbers: tuple[str, str], empty: str, encoder: BoxEncoder | None) -> str:
+    """The number of the entry, for which the slots of boxes are filled if it takes them; of one that takes none where that was refused."""
+    number, plain = numbers
+    if encoder is None or number == plain:
+        return plain
+    other = line.emit(f"icmp ne i32 {number}, {plain}")
+    wanted = line.emit(f"and i1 {other}, {line.emit(f'xor i1 true, {empty}')}")
+    line.lines += [f"  br i1 {wanted}, label %describe, label %described", "describe:"]
+    refused = _describe(line, step, addresses, encoder)
+    line.lines += [f"  br i1 {refused}, label %undescribed, label %described", "undescribed:", f"  ret i32 {plain}", "described:"]
+    return number
+
+
 def plan_code(
     interface: Interface, step: Step, limits: tuple[int, int, int], elements: int, size_bytes: int, fits: Sequence[int] = (),
+    encoder: BoxEncoder | None = None,
 ) -> PlanCode | None:  # fmt: skip
     """The code for a step of a device whose grids, buffers' elements and buffers' bytes have these limits. `fits` says how many workgroups of each entry of a
-    persistent one run at once. None where the step has arguments that the driver keeps for each launch: grid barriers, scans, reports, words that
-    end it."""
+    persistent one run at once; `encoder` makes descriptions of boxes, without which no entry is chosen that takes them. None where
+    the step has arguments that the driver keeps for each launch: grid barriers, scans, reports, words that end it."""
     if any(slot.kind not in _TAKEN for slot in step.layout.slots):
         return None
     params, at = {}, 0
@@ -299,14 +359,15 @@ def plan_code(
         for expr in memory.shape:
             line.require("sge", line.dim(expr), 0)
     _fill(line, step, addresses, params, counts)
-    number = _entry(line, step, addresses, counts, fits)
-    result = _result(line, number, empty, general)
+    numbers = _entry(line, step, addresses, counts, fits)
+    _refuse(line, empty, general)
+    result = _boxed(line, step, addresses, numbers, empty, encoder)
     head = f"define i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid) {{"
     return PlanCode("\n".join([_CEIL_DIV, head, *line.lines, f"  ret i32 {result}", "}", ""]), params, at)
 
 
-def _result(line: _PlanLines, number: str, empty: str, general: int) -> str:
-    """The number, or the status of the first rule that is broken; the rules from `general` on count where something is to run."""
+def _refuse(line: _PlanLines, empty: str, general: int) -> None:
+    """Gives the status of the first rule that is broken, if any is; the rules from `general` on count where something is to run."""
     values = line.any([condition for condition, _ in line.broken[general:]])
     some = line.emit(f"xor i1 true, {empty}")
     wrong = line.any([*[condition for condition, _ in line.broken[:general]], line.emit(f"and i1 {some}, {values}")])
@@ -315,4 +376,3 @@ def _result(line: _PlanLines, number: str, empty: str, general: int) -> str:
     for condition, why in reversed(line.broken[:general]):
         status = line.emit(f"select i1 {condition}, i32 {int(why)}, i32 {status}")
     line.lines += [f"  ret i32 {status}", "given:"]
-    return number

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from vyre_py.ir.functions.called import signature_of
 from vyre_py.ir.language.effects import ORDERS, SYNCHRONISES
-from vyre_py.ir.language.nodes import TARGET_KINDS, Atomic, Let, Memory, Space, WarpgroupProduct
+from vyre_py.ir.language.nodes import TARGET_KINDS, Atomic, BoxCopy, Let, Memory, Space, Statement, WarpgroupProduct
 from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
@@ -16,10 +16,10 @@ from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 
-__all__ = ["WORKGROUP_ALIGN", "alignment_of", "orders_memory", "require_ops", "shares_memory", "symbol_of", "workgroup_offsets"]
+__all__ = ["SWIZZLE_BYTES", "WORKGROUP_ALIGN", "alignment_of", "orders_memory", "require_ops", "shares_memory", "symbol_of", "workgroup_offsets"]
 
 WORKGROUP_ALIGN: Final = 16
-_SWIZZLE_BYTES: Final = 1024  # what the swizzle of tensor cores repeats after
+SWIZZLE_BYTES: Final = 1024  # what the swizzle of tensor cores repeats after
 
 _NOT_IN_SYMBOLS = re.compile(r"[^A-Za-z0-9_]")
 _SYMBOL_LENGTH: Final = 80
@@ -62,10 +62,16 @@ def _copied_first(program: Program) -> frozenset[Memory]:
     return frozenset({m for m in program.memories if m.space is Space.WORKGROUP and m.rank > 1})
 
 
+# The arrays that instructions see as swizzled.
+_SWIZZLED: Final[Mapping[type[Statement], Callable[[Any], tuple[Memory, ...]]]] = {
+    WarpgroupProduct: lambda s: (s.left, s.right), BoxCopy: lambda s: (s.memory,),
+}  # fmt: skip
+
+
 def alignment_of(memory: Memory, program: Program) -> int:
     """What a workgroup array begins on a multiple of, in bytes."""
-    swizzled = any(isinstance(s, WarpgroupProduct) and memory in (s.left, s.right) for s in program.body)
-    return _SWIZZLE_BYTES if swizzled else WORKGROUP_ALIGN
+    swizzled = any(memory in _SWIZZLED[type(s)](s) for s in program.body if type(s) in _SWIZZLED)
+    return SWIZZLE_BYTES if swizzled else WORKGROUP_ALIGN
 
 
 def workgroup_offsets(optimised: Optimised) -> tuple[Mapping[Memory, int], int, int]:

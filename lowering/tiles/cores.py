@@ -31,6 +31,7 @@ from vyre_py.ir.language.types import bf16, f16, u16, u32
 from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.layout import element_count
+from vyre_py.lowering.tiles.boxes import BoxRewrite, plan_boxes
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
 from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.tensor import (
@@ -45,7 +46,6 @@ from vyre_py.lowering.tiles.tensor import (
 )
 from vyre_py.lowering.tiles.tile_layout import TileLayout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.viewed import splits
-from vyre_py.lowering.tiles.warp_products import WarpRewrite
 
 __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
@@ -63,16 +63,17 @@ def uses_tensor_cores(program: Program) -> bool:
     return any(map(cores_take, program.body))
 
 
-def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool) -> Program:
+def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool = False) -> Program:
     """A Program of invocations for a target that has tensor cores, and at most so many bytes of workgroup memory. A `wide` one has views of buffers in place
     of these, whose last axis is four or eight elements of theirs, where it copies from them: it is for memory that begins on a multiple of as many, and rows
-    that are as long as some of these. `warpgroups` says that the target has products of warpgroups.
+    that are as long as some of these. With `boxes` the hardware copies whole boxes where it can, in place of invocations, from such memory as well.
+    `warpgroups` says that the target has products of warpgroups.
 
     Raises Unsupported for what does not fit that memory.
     """
-    made = _CoresRewrite(program, target, memory_bytes, memory_bytes, wide=wide, warpgroups=warpgroups).run()
+    made = _CoresRewrite(program, target, memory_bytes, memory_bytes, wide=wide, warpgroups=warpgroups, boxes=boxes).run()
     if sum([_workgroup_bytes(memory) for memory in made.memories]) > memory_bytes:  # what exchanges need has no room beside such rings
-        made = _CoresRewrite(program, target, memory_bytes, memory_bytes // 10 * 9, wide=wide, warpgroups=warpgroups).run()
+        made = _CoresRewrite(program, target, memory_bytes, memory_bytes // 10 * 9, wide=wide, warpgroups=warpgroups, boxes=boxes).run()
     return made
 
 
@@ -81,17 +82,19 @@ def _workgroup_bytes(memory: Memory) -> int:
     return element_count(memory) * memory.type.size_bytes if memory.space is Space.WORKGROUP else 0
 
 
-class _CoresRewrite(WarpRewrite):
+class _CoresRewrite(BoxRewrite):
     _is_absent: Atom | None = None  # whether what is copied now is zeros
 
-    def __init__(self, program: Program, target: str, memory_bytes: int, ring_bytes: int, *, wide: bool, warpgroups: bool) -> None:
+    def __init__(self, program: Program, target: str, memory_bytes: int, ring_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool) -> None:
         super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 10, lanes=WARP)
         try:
             self._plan = RingPlan(program, self.invocations.count, ring_bytes, warpgroups=warpgroups)
         except RingTooLarge as large:
             self.place = program.place(large.loop)
             self.refuse(str(large), large.help)
-        self.memories += self._plan.memories
+        if boxes:
+            plan_boxes(program, self._plan)
+        self.memories += [*self._plan.memories, *[ring.arrivals for ring in self._plan.rings.values() if ring.arrivals is not None]]
         self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers))
         if wide:
             self.see(self._viewed())
@@ -145,9 +148,10 @@ class _CoresRewrite(WarpRewrite):
 
     def _viewed(self) -> dict[Memory, int]:
         """The buffers that are seen in groups of so many elements: every copy from them begins on a multiple, and is of as many."""
-        strips = [item for ring in self._plan.rings.values() for loads in (ring.loads, ring.staying) for item in loads.items()]
-        loads = [(s, strip.lanes) for at, strip in strips if isinstance(s := self.program.body[at], TileLoad)]
-        wanted = {s.memory: lanes for s, lanes in loads if s.memory.space is Space.BUFFER}
+        strips = [(ring, *item) for ring in self._plan.rings.values() for loads in (ring.loads, ring.staying) for item in loads.items()]
+        loads = [(s, strip.lanes) for _, at, strip in strips if isinstance(s := self.program.body[at], TileLoad)]
+        boxed = {s.memory for ring, at, _ in strips if ring.arrivals is not None and isinstance(s := self.program.body[at], TileLoad)}
+        wanted = {s.memory: lanes for s, lanes in loads if s.memory.space is Space.BUFFER and s.memory not in boxed}
         read = {
             m: lanes for m, lanes in wanted.items()
             if splits(m, lanes) and all(self._plan.multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
@@ -212,13 +216,14 @@ class _CoresRewrite(WarpRewrite):
             assert isinstance(s, For)  # what has a ring
             self._begin(index, s, ring)
         elif index in self._ends:
-            self._told.pop(self._ends[index], lambda: None)()
+            loop = self._ends[index]
+            self._told.pop(loop, lambda: None)()
             self.copy(index)
-            self.copy_wait(0)
-            if self._takes_turns(self._plan.rings[self._ends[index]]):
+            self._end_copies(self._plan.rings[loop], self._counters[loop], is_nested=self._plan.block_of(loop) >= 0)
+            if self._takes_turns(self._plan.rings[loop]):
                 for number in (_DONE, _TURN):
                     self._signal(number, 0, waits=1)
-            self._end_products(self._ends[index])
+            self._end_products(loop)
         elif cores_take(s):
             assert isinstance(s, Tile)  # what tensor cores take
             if index in self._plan.of_warpgroups:
@@ -237,15 +242,14 @@ class _CoresRewrite(WarpRewrite):
         self._begin_products(ring)
         if self._plan.block_of(loop) >= 0:
             self.barrier()  # others may still load from the strips
+        self._begin_arrivals(ring)
         for index, strip in ring.staying.items():
-            load = self.program.body[index]
-            assert isinstance(load, TileLoad)  # of a ring
-            self._copy(load, strip, word(0), ring)
+            self._copy(index, strip, ring, word(0), word(0))
         turn = self.for_(word(0), word(ring.ahead), word(1))
         self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn, self.m("eq", turn, word(0)) if ring.late else None)
         self.end()
         if ring.is_waited_for_ahead:
-            self.copy_wait(ring.ahead - 1)
+            self._await_copies(ring, word(0), ring.ahead - 1)
             self.barrier()
         takes_turns = self._takes_turns(ring)
         if takes_turns:
@@ -258,7 +262,7 @@ class _CoresRewrite(WarpRewrite):
         self.set(counter, self.m("add", turn_now, 1))
         self._now[loop], self._turns[loop], self._counters[loop] = self.m("rem", turn_now, ring.count), turn_now, counter
         if not ring.is_waited_for_ahead:
-            self.copy_wait(ring.ahead - 1)
+            self._await_copies(ring, turn_now, ring.ahead - 1)
             self.barrier()
 
         if takes_turns:
@@ -266,7 +270,7 @@ class _CoresRewrite(WarpRewrite):
 
         def copy_ahead() -> None:
             if ring.is_waited_for_ahead and not takes_turns:
-                self.copy_wait(ring.ahead - 2)
+                self._await_copies(ring, self.m("add", turn_now, 1), ring.ahead - 2)
                 self.barrier()
             self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), step, self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
 
@@ -300,21 +304,27 @@ class _CoresRewrite(WarpRewrite):
     def _copy_ahead(self, s: For, ring: Ring, value: Atom, step: Atom, strip: Atom, is_first: Atom | None = None) -> None:
         """Begins the copies of the turn of a value; for products that are late those of the turn before, zeros if this is the first one."""
         before = list(self.map)
+        if ring.arrivals is not None:
+            self._expect(ring, ring.loads.values(), strip, closes=True)
         for is_late in (False, True)[: 1 + bool(ring.late)]:
             self._is_absent = is_first if is_late else None
             self.map[s.bound.id] = self.m("sub", value, step) if is_late else value
             for index in ring.slice:
                 self.copy(index)
             for index, room in ring.loads.items():
-                load = self.program.body[index]
-                assert isinstance(load, TileLoad)  # of a ring
                 if (index in ring.late_loads) is is_late:
-                    self._copy(load, room, strip, ring)
-        self.copy_commit()
+                    self._copy(index, room, ring, strip, strip)
+        if ring.arrivals is None:
+            self.copy_commit()
         self.map, self._is_absent = before, None
 
-    def _copy(self, s: TileLoad, strip: Strip, number: Atom, ring: Ring) -> None:
-        """Copies a tile into a strip, group by group."""
+    def _copy(self, index: int, strip: Strip, ring: Ring, number: Atom, turn: Atom) -> None:
+        """Copies the tile that a statement loads into the strip of a number, by boxes, which come with those of a `turn`, or group by group."""
+        s = self.program.body[index]
+        assert isinstance(s, TileLoad)  # of a ring
+        if ring.arrivals is not None:
+            self._copy_boxes(s, strip, ring, number, self._is_absent, turn)
+            return
         count, total = self.invocations.count, strip.rows * strip.length // strip.lanes
         first = self.m("mul", number, strip.groups)
         if s.memory in self._views and self._in_rows(ring) and self._copy_rows(s, strip, first):

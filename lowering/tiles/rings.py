@@ -119,7 +119,7 @@ class _Source:
 class Ring:
     """A loop whose factors are copied ahead: its `products`; their `loads`, each with the strip that it fills; those that are `staying`, copied once; the
     `slice`, statements that compute offsets; products that are `late`, each with the variable that it adds to, and the loads for them, which go with the
-    turn behind theirs. There are `count` strips, and copies are begun so many turns `ahead`."""
+    turn behind theirs. There are `count` strips, and copies are begun so many turns `ahead`. Where boxes fill them, `arrivals` counts what has come to each."""
 
     products: set[int] = field(default_factory=set)
     loads: dict[int, Strip] = field(default_factory=dict)
@@ -129,6 +129,7 @@ class Ring:
     late_loads: set[int] = field(default_factory=set)
     count: int = _FEWEST
     ahead: int = 1
+    arrivals: Memory | None = None
 
     @property
     def is_spare(self) -> bool:

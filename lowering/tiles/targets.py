@@ -11,7 +11,7 @@ from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.nodes import TARGET_KINDS, Statement, Tile
+from vyre_py.ir.language.nodes import TARGET_KINDS, BoxCopy, Statement, Tile
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import f64
@@ -47,9 +47,9 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
         chained = _chained(program) if of == _MODELLED else program
         if chained is not program:
             with suppress(Unsupported):  # what does not fit there is no reason to refuse it
-                return _by_cores(chained, target)
+                return _by_cores(chained, target, options)
         if uses_tensor_cores(program):
-            return _by_cores(program, target)
+            return _by_cores(program, target, options)
     _require_powers(target, options)
     wide = over_views(program, target.name, _TILE_BYTES, options.workgroup, WARP)
     if wide is None:
@@ -58,11 +58,15 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
     return (check(wide), *_invocations(program, target, replace(options, workgroup=wide.workgroup), _TILE_BYTES, lanes=WARP))
 
 
-def _by_cores(program: Program, target: Target) -> Sequence[Checked]:
-    """A form for views of buffers, and one for any arguments, for tensor cores."""
+def _by_cores(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    """Forms for tensor cores: one with boxes, where the target has them and they copy something, one for views of buffers, and one for any arguments."""
     memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= generation(target.arch))]
     warpgroups = target.arch in WITH_WARPGROUPS.values()
-    return [_of_target(for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups)) for wide in (True, False)]
+    forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
+    if warpgroups and options.boxes is not False and not (options.persistent or options.interruptible) and options.codegen == "llvm":
+        boxes = for_tensor_cores(program, target.name, memory_bytes, wide=True, warpgroups=True, boxes=True)
+        forms[:0] = [boxes] if any(isinstance(s, BoxCopy) for s in boxes.body) else []
+    return [_of_target(form) for form in forms]
 
 
 def _chained(program: Program) -> Program:

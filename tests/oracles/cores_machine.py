@@ -3,7 +3,9 @@ every place and every swizzle is looked at without a GPU. Sums are rounded once,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,11 @@ from vyre_py.ir.interpret.lanes import Batches
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.language.nodes import (
+    ArrivalsExpect,
+    ArrivalsSet,
+    ArrivalsWait,
+    Atom,
+    BoxCopy,
     MatrixLoad,
     Memory,
     Space,
@@ -25,6 +32,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
+from vyre_py.lowering.layout import element_count
 
 __all__ = ["run"]
 
@@ -32,7 +40,20 @@ _LANE = np.arange(32)
 _G, _T = _LANE // 4, _LANE % 4
 
 
+class _Turn:
+    """What counts the bytes of a turn, for each invocation: what is expected, and has been begun, whether it is all; and the boxes themselves, which are
+    copied when somebody waits."""
+
+    def __init__(self, lanes: int) -> None:
+        self.expected, self.begun, self.closed = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64), np.zeros(lanes, np.bool_)
+        self.boxes: list[Callable[[], None]] = []
+
+
 class _CoresMachine(Machine):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._arrivals: dict[Memory, list[list[_Turn]]] = {}  # by array and element: its turns, the last of which is the one at hand
+
     def _of_warps(self, values: Array) -> Array:
         """Values by warp and lane."""
         return np.broadcast_to(values, self.lanes.count).reshape(-1, 32)
@@ -113,10 +134,70 @@ class _CoresMachine(Machine):
     def _wait(self, index: int, s: WarpgroupWait | WarpgroupSignal) -> int:
         return index + 1
 
+    # ---- boxes
+
+    def _arrivals_set(self, index: int, s: ArrivalsSet) -> int:
+        there = self._arrivals.pop(s.memory, None)
+        assert (there is None) is bool(s.begins)
+        assert all(not turns[-1].begun.any() for turns in there or ()), "a box is still to come"
+        if s.begins:
+            self._arrivals[s.memory] = [[_Turn(self.lanes.count)] for _ in range(element_count(s.memory))]
+        return index + 1
+
+    def _turns(self, memory: Memory, number: Atom) -> list[_Turn]:
+        (which,) = set(np.broadcast_to(self._atom(number), self.lanes.count)[self.active].tolist())
+        return self._arrivals[memory][which]
+
+    def _arrivals_expect(self, index: int, s: ArrivalsExpect) -> int:
+        turns = self._turns(s.memory, s.args[0])
+        turns[-1].expected[self.active] += s.expected
+        if s.closes:
+            turns[-1].closed[self.active] = True
+            turns.append(_Turn(self.lanes.count))
+        return index + 1
+
+    def _arrivals_wait(self, index: int, s: ArrivalsWait) -> int:
+        turns = self._turns(s.memory, s.args[0])
+        (number,) = set(np.broadcast_to(self._atom(s.args[1]), self.lanes.count)[self.active].tolist())
+        assert number in (len(turns) - 2, len(turns) - 3), "a turn that has not begun, or that one may not tell from the next"
+        turn = turns[number]
+        assert turn.closed[self.active].all() and np.array_equal(turn.expected[self.active], turn.begun[self.active])
+        while turn.boxes:
+            turn.boxes.pop(0)()
+        return index + 1
+
+    def _box_copy(self, index: int, s: BoxCopy) -> int:
+        size, index_of, workgroup = s.memory.type.size_bytes, self.lanes.local_index.astype(np.int64), math.prod(self.program.workgroup)
+        first, origin = self._atom(s.args[0]).astype(np.int64), [self._atom(a).astype(np.int64) for a in s.args[2:]]
+        row_bytes, lanes = s.box[-1] * size, 16 // size
+        groups = row_bytes // 16
+        moves = []
+        for begin in range(0, math.prod(s.box), workgroup):
+            at = begin + index_of
+            inside = at < math.prod(s.box)
+            where = np.unravel_index(np.minimum(at, math.prod(s.box) - 1), s.box)
+            row, column = np.minimum(at, math.prod(s.box) - 1) // s.box[-1], where[-1]
+            byte = row * row_bytes + column * size
+            place = first + (byte ^ (byte >> 7 & groups - 1) << 4) // 16  # of an array that begins on a multiple of what the swizzle repeats after
+            beyond = [o + w for o, w in zip(origin, where, strict=True)]
+            # What is outside below is so above, too.
+            found = self.banks[s.source].load(tuple([np.where(b < 0, 0xFFFFFFFF, b).astype(np.uint32) for b in beyond]))
+            to = (np.broadcast_to(place, inside.shape).astype(np.uint32), (column % lanes).astype(np.uint32))
+            moves.append((to, np.broadcast_to(found, inside.shape), self.active & inside))
+            self.banks[s.memory].store(to, np.full(inside.shape, 77).astype(s.memory.type.dtype), self.active & inside)  # until it has come
+        turns = self._turns(s.arrivals, s.args[1])
+        # It comes with the turn that was closed last, or with the next to be closed.
+        turn = turns[-2] if len(turns) > 1 and (turns[-2].begun < turns[-2].expected)[self.active].all() else turns[-1]
+        turn.begun[self.active] += math.prod(s.box) * size
+        turn.boxes += [partial(self.banks[s.memory].store, *move) for move in moves]
+        return index + 1
+
 
 _CoresMachine.steps = Handlers("the oracle", {
     **Machine.steps, StripCopy: _CoresMachine._strip_copy, MatrixLoad: _CoresMachine._matrix_load, TensorCore: _CoresMachine._tensor_core,
     WarpgroupProduct: _CoresMachine._warpgroup_product, WarpgroupWait: _CoresMachine._wait, WarpgroupSignal: _CoresMachine._wait,
+    ArrivalsSet: _CoresMachine._arrivals_set, ArrivalsExpect: _CoresMachine._arrivals_expect, ArrivalsWait: _CoresMachine._arrivals_wait,
+    BoxCopy: _CoresMachine._box_copy,
 }, without=WITHOUT_TILES)  # fmt: skip
 
 
@@ -124,5 +205,8 @@ def run(program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int]
     """Runs a Program of invocations to its end; arrays of written buffers are changed in place."""
     bound = Arguments(program, arguments, sizes)
     with np.errstate(all="ignore"):
-        for lanes in Batches(program, bound):
+        batches = Batches(program, bound)
+        if any(isinstance(s, BoxCopy) for s in program.body):
+            batches.at_once = 1  # so that control is the same for all
+        for lanes in batches:
             _CoresMachine(program, bound, lanes, Reports()).run()

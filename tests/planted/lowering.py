@@ -275,6 +275,22 @@ PTX: Final = (
         Suite("test_copies.py::test_they_land_when_they_are_waited_for"),
     ),
     Plant(
+        "far_boxes",
+        "A box that lies 2^31 elements outside and more is taken for one before the beginning.",
+        "vyre_py.lowering.tiles.boxes",
+        'return self.m.bitcast(self.m("min", offset, word(MOST_BOXED)), i32)',
+        "return self.m.bitcast(offset, i32)",
+        Suite("test_tile_cores.py::test_boxes_of_a_loop_that_is_run_again_and_takes_zeros_from_far_outside"),
+    ),
+    Plant(
+        "stale_boxes",
+        "What describes boxes of a buffer stays as it was bound when another takes its place.",
+        "vyre_py.drivers.cuda.launch.launch",
+        "        pieces += self._described(buffers)\n",
+        "",
+        Suite("test_cuda_boxes.py::test_set_of_a_buffer_describes_it_anew"),
+    ),
+    Plant(
         "first_axis_alone",
         "Only the first axis of an access is checked.",
         "vyre_py.lowering.llvm.addressing",

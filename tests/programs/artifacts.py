@@ -21,7 +21,7 @@ from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire.record import DIGEST_BYTES
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.form import FILE, INTERFACE, PART, SECTION, SectionForm
-from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Part, Step
+from vyre_py.lowering.artifact.parts import Aligned, Divisible, Entry, Image, Interface, Part, Step, Within
 from vyre_py.lowering.compile import compile_for
 from vyre_py.lowering.layout import Layout, Slot, SlotKind
 from vyre_py.lowering.options import CompileOptions
@@ -78,12 +78,13 @@ def full() -> Artifact:
         *(Slot(SlotKind.GROUPS, "", u32, 72 + 4 * axis, 4, axis=axis) for axis in range(3)),
         Slot(SlotKind.REPORT, "report", u32, 88, 8, memory=told),
         Slot(SlotKind.SCANS, "", u64, 96, 8),
+        Slot(SlotKind.BOXES, "", f32, 112, 128, memory=w, box=(8,)),
     )
     taken = {"full": {"registers": 40, "spills": 0}, "full_4": {}}
     images = (Image("cubin", b"\x7fELF code", b"tables", None, "ptxas info: 40 registers é", taken), Image("ptx", b".version 7.8"))
-    needs = (Aligned("y z", 16), Divisible(DimOp("add", n, m), 4))
+    needs = (Aligned("y z", 16), Divisible(DimOp("add", n, m), 4), Within(m, 1 << 20))
     entries = (Entry("full_4", needs, 4, {"assembler_level": 4, "least": -(1 << 63)}), Entry("full", details={"most": (1 << 63) - 1}))
-    step = Step(images, entries, Layout(slots, 104, frozenset({"x", "n"})), (32, 4, 2), Grid(True, (n, m, wide)), 4096, True, True, True, True)
+    step = Step(images, entries, Layout(slots, 240, frozenset({"x", "n"})), (32, 4, 2), Grid(True, (n, m, wide)), 4096, True, True, True, True)
     part = Part(parse_target("sm_90"), (step,), "fast", {"checks_kept": 3}, made_by={"LLVM": "22.1.0", "options": "opt=3"})
     formats = {"wgsl:f64": "wgsl", "cpu:x86-64-v3": "object"}
     others = [replace(part, target=parse_target(name), steps=(_plainer(step, format_),)) for name, format_ in formats.items()]
@@ -92,7 +93,7 @@ def full() -> Artifact:
 
 def _plainer(step: Step, format_: str) -> Step:
     """The step with a few slots less and other code; the grid counts workgroups."""
-    hidden = (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.GROUPS, SlotKind.REPORT, SlotKind.SCANS)
+    hidden = (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.GROUPS, SlotKind.REPORT, SlotKind.SCANS, SlotKind.BOXES)
     kept = tuple([slot for slot in step.layout.slots if slot.kind not in hidden])
     return Step(
         (Image(format_, b"code"),), (Entry("main", details={"scratch_bytes": 0}),), Layout(kept, 56), (1, 1, 1), replace(step.grid, over=False), 0,

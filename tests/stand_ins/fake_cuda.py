@@ -29,7 +29,9 @@ ANYWHERE = {
     "cuInit", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetCount", "cuDeviceGetName", "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuDeviceTotalMem",
     "cuDeviceCanAccessPeer", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuGetProcAddress", "cuCtxGetCurrent", "cuCtxSetCurrent",
     "cuCtxPushCurrent", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode", "cuGraphGetNodes", "cuGraphDestroy",
+    "cuTensorMapEncodeTiled",
 }  # fmt: skip
+DESCRIPTION = struct.Struct("<Q3I4x5Q4Q5H22x")
 MODULE = 1 << 20  # the handle of all modules that are loaded with options; no stream or event gets so far
 
 
@@ -210,6 +212,20 @@ class FakeDriver:
             self.natives[name] = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * count)(lambda *given: int(call(*given)[0]))
         return *OK, ctypes.cast(self.natives[name], ctypes.c_void_p).value, 0
 
+    def cuTensorMapEncodeTiled(self, place, of_type, rank, address, extents, pitches, box, strides, interleave, swizzle, promotion, fill):
+        """What it is given, in 128 bytes (`described`), where that keeps the driver's rules."""
+        of_type, rank, interleave, swizzle, promotion, fill = [word & 0xFFFFFFFF for word in (of_type, rank, interleave, swizzle, promotion, fill)]
+        extents, pitches = list((ctypes.c_uint64 * rank).from_address(extents)), list((ctypes.c_uint64 * (rank - 1)).from_address(pitches))
+        box, strides = [list((ctypes.c_uint32 * rank).from_address(words)) for words in (box, strides)]
+        row = box[0] << of_type
+        keeps = place % 64 == 0 and address % 16 == 0 and all(pitch % 16 == 0 and pitch < 1 << 40 for pitch in pitches) and 3 <= rank + 1 <= 6
+        keeps = keeps and all(0 < extent <= 1 << 32 for extent in extents) and all(0 < extent <= 256 for extent in box) and row % 16 == 0
+        if not keeps or strides != [1] * rank or row > 16 << swizzle or interleave or fill or of_type > 2 or promotion > 3:
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        words = (address, of_type, rank, swizzle, *extents, *[0] * (5 - rank), *pitches, *[0] * (5 - rank), *box, *[0] * (5 - rank))
+        ctypes.memmove(place, DESCRIPTION.pack(*words), DESCRIPTION.size)
+        return OK
+
     def cuStreamSynchronize(self, stream):
         return OK
 
@@ -347,7 +363,7 @@ class FakeDriver:
 NATIVE = {
     "cuLaunchKernel": 11, "cuLaunchKernelEx": 4, "cuStreamSynchronize": 1, "cuMemcpyHtoDAsync": 4, "cuMemcpyDtoHAsync": 4, "cuMemcpyDtoDAsync": 4,
     "cuMemsetD8Async": 4, "cuMemsetD16Async": 4, "cuMemsetD32Async": 4, "cuEventSynchronize": 1, "cuEventRecord": 2, "cuCtxPushCurrent": 1,
-    "cuCtxPopCurrent": 1,
+    "cuCtxPopCurrent": 1, "cuTensorMapEncodeTiled": 12,
 }
 
 # Calls that give something after the status.
@@ -358,3 +374,10 @@ GIVES = {
     "cuDeviceGetPCIBusId", "cuMemHostAlloc", "cuMemHostGetDevicePointer", "cuPointerGetAttribute",
     "cuEventElapsedTime", "cuDeviceCanAccessPeer", "cuThreadExchangeStreamCaptureMode", "cuModuleLoadData", "cuOccupancyMaxActiveBlocksPerMultiprocessor",
 }
+
+
+def described(description):
+    """What a description of boxes is of: the address; the bytes of an element and of a swizzled row; extents, pitches and box, the innermost first."""
+    address, of_type, rank, swizzle, *words = DESCRIPTION.unpack(description)
+    extents, pitches, box = tuple(words[:5]), tuple(words[5:9]), tuple(words[9:])
+    return address, 1 << of_type, 16 << swizzle, extents[:rank], pitches[: rank - 1], box[:rank]

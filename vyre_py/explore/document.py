@@ -341,7 +341,7 @@ class _Made:
         return self._lowered
 
     def _kernels(self, step: Optimised, lowered: Lowered) -> Iterator[Kernel]:
-        kept = step_of(step.program, lowered, self.options)
+        kept = step_of(step, lowered, self.options)
         for symbol, figures in kept.takes(lowered.images[0]).items():
             if "registers" in figures:
                 held = occupancy_of(self.target.arch, kept.workgroup, figures["registers"], figures.get("workgroup_bytes", 0))

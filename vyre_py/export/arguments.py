@@ -17,7 +17,7 @@ from vyre_py.ir.language.dims import GROUPS_LIMIT, SIZE_LIMIT, WORD_LIMIT, Dim, 
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.text.declaration_printer import print_dim
-from vyre_py.lowering.artifact.parts import Aligned, Entry, Interface, Step
+from vyre_py.lowering.artifact.parts import Aligned, Entry, Interface, Step, Within
 from vyre_py.lowering.layout import Slot, SlotKind
 
 __all__ = ["Arguments", "Limits"]
@@ -283,5 +283,7 @@ static int {self.name}_plan(const {self.name}_arguments_t *given, {self.name}_pl
         for need in entry.needs:
             if isinstance(need, Aligned):
                 yield f"address[{self._number(need.buffer)}] % {need.size_bytes} == 0"
+            elif isinstance(need, Within):
+                yield f"{self._sizes.expression(need.expr)} >= 1 && {self._sizes.expression(need.expr)} <= {need.most}"
             else:
                 yield f"{self._sizes.expression(need.expr)} % {need.by} == 0"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import struct
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
+from vyre_py.drivers.cuda.launch.boxes import BoxForm, box_forms
+from vyre_py.drivers.cuda.launch.buffer_records import record_of
 from vyre_py.drivers.cuda.launch.cooperative import require_resident
 from vyre_py.drivers.cuda.launch.kernel_common import KernelCommon, common_of
 from vyre_py.drivers.cuda.launch.kernel_words import take_words
@@ -26,45 +26,18 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
 from vyre_py.drivers.many.commands import LAUNCH, require_memory
 from vyre_py.drivers.memory.buffer import Buffer
-from vyre_py.drivers.native.arrays import pack_record
 from vyre_py.lowering.layout import Slot, SlotKind
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.device import CudaDevice
     from vyre_py.drivers.cuda.graph.recorder import CudaRecorder
 
-__all__ = ["BoundKernel", "CudaLaunch", "record_of", "stream_handle"]
+__all__ = ["BoundKernel", "CudaLaunch", "stream_handle"]
 
-# The largest multiple that entries need memory to begin on.
-_ALIGNED: Final = 16
-# Device, type of a component, shape and alignment of a buffer -> a number; buffers of one number may replace each other in a launch.
-_signatures: dict[tuple[Any, ...], int] = {}
-_numbers = itertools.count(1)
-_signature_lock = threading.Lock()
-_SIGNATURES: Final = 1 << 16
 _ADDRESS: Final = struct.Struct("<Q")
 _RECORD: Final = struct.Struct("<qQQQ")  # the first words of a buffer's record: signature, first byte, end, the address of its live word
 # What a native list is made from, and made with it.
-_LAUNCHED: Final = ("plan", "module", "grid", "stream", "rows", "_attributes", "_owner", "_record")
-
-
-def _signature(buffer: Buffer) -> int:
-    aligned = gcd(buffer.handle + buffer.offset_bytes, _ALIGNED)  # where that is another, another entry may have to be launched
-    key = (buffer.device.name, id(buffer.device), buffer.type.scalar.name, buffer.host_shape, aligned)
-    with _signature_lock:
-        if len(_signatures) >= _SIGNATURES:
-            _signatures.clear()  # numbers are never used twice, so what has an old one goes the slow way once
-        return _signatures.setdefault(key, next(_numbers))
-
-
-def record_of(buffer: Buffer) -> tuple[int, int, int]:
-    """A buffer's signature, first byte and end; its record for native code is made if it has none."""
-    if buffer._record is None:
-        handle = buffer.handle
-        begin = handle + buffer.offset_bytes if handle else 0
-        device: Any = buffer.device  # a CudaDevice, whose module imports this one
-        buffer._record = pack_record(buffer, begin, device.context.mode_address, _signature(buffer))
-    return struct.unpack_from("<qQQ", buffer._record)
+_LAUNCHED: Final = ("plan", "module", "grid", "stream", "rows", "_attributes", "_boxes", "_owner", "_record")
 
 
 def stream_handle(stream: Any) -> int:
@@ -98,20 +71,20 @@ class BoundKernel(CommandList):
     a launch is freed as soon as it is dropped.
 
     Attributes besides those of a list: `plan`, `module` and `grid` of the entry that is launched, `block` (the argument block, which native code copies at each
-    launch), `held` (buffers, in the order of their slots), `stream` (a handle), `streams` (foreign ones that it was ever launched on, each with the object
-    that keeps it alive), and `lock`, which is held by each change from Python.
+    launch), `describes` (whether entries that take descriptions of boxes may be launched), `held` (buffers, in the order of their slots), `stream` (a handle),
+    `streams` (foreign ones that it was ever launched on, each with the object that keeps it alive), and `lock`, which is held by each change from Python.
     """
 
     __slots__ = (
-        "_attributes", "_configs", "_inside", "_modules", "_offsets", "_owner", "_retired", "_words", "block", "grid", "held", "lock", "module",
-        "plan", "stream", "streams",
+        "_attributes", "_boxes", "_configs", "_inside", "_modules", "_offsets", "_owner", "_retired", "_words", "block", "describes", "grid", "held", "lock",
+        "module", "plan", "stream", "streams",
     )  # fmt: skip
 
     names_first_cause: ClassVar[bool] = True
 
     def __init__(self, device: CudaDevice, plan: LaunchPlan, modules: tuple[CudaModule, ...]) -> None:
         """`modules` are the kernels of the step's entries."""
-        self.device, self._modules = device, modules
+        self.device, self._modules, self.describes = device, modules, True
         self._choose(plan)
         self._configs: list[Any] = []
         size = len(plan.block)
@@ -138,9 +111,11 @@ class BoundKernel(CommandList):
         """Selects the plan's entry."""
         self.plan, self.module = plan, self._modules[plan.entry]
         self._attributes: tuple[Attribute, ...] = ()
+        self._boxes: tuple[BoxForm, ...]
         if (common := common_of(plan)) is not None:
-            self.grid = common.grid
+            self.grid, self._boxes = common.grid, common.boxes
             return
+        self._boxes = box_forms(self.device.context, plan)
         self.grid = _grid(self.device, plan, self.module)
         self._attributes = _attributes(self.device, plan, self.module, self.grid)
 
@@ -182,14 +157,25 @@ class BoundKernel(CommandList):
                 continue  # our own
             signature, begin, end = record_of(self.held[place])
             address = self.block_address + slot.offset_bytes
-            rows.append(SlotRow(sys.intern(slot.name), call_list.SLOT_KINDS["buffer"], address, place, signature, slot.name in written, begin, end))
+            boxes = next((form.address for form in self._boxes if form.name == slot.name), 0)
+            rows.append(SlotRow(sys.intern(slot.name), call_list.SLOT_KINDS["buffer"], address, place, signature, slot.name in written, begin, end, boxes))
         for slot in self.plan.step.layout.params:
             if slot.source == (slot.name, 0):
                 kind = call_list.SLOT_KINDS.get(slot.type.name, 0)
                 rows.append(SlotRow(sys.intern(slot.name), kind, self.block_address + slot.offset_bytes))
         return rows
 
+    def _described(self, buffers: Mapping[str, Buffer]) -> list[tuple[int, bytes]]:
+        """Where the descriptions of boxes of some buffers lie in memory, and what they are; none where the entry takes none. Raises LaunchError."""
+        return [
+            (self.block_address + form.offset_bytes, form.described(self.device.context, record_of(buffers[form.name])[1]))
+            for form in self._boxes if form.name in buffers
+        ]  # fmt: skip
+
     def _build(self) -> None:
+        for form in self._boxes:
+            data = form.described(self.device.context, record_of(self.held[form.place])[1])
+            ctypes.memmove(self.block_address + form.offset_bytes, data, len(data))
         common = common_of(self.plan)
         if common is not None and self.stream == common.stream:
             call = Call(common.function, common.arguments, call_list.LAUNCH, self.block_address, common.block_bytes)
@@ -310,6 +296,7 @@ class BoundKernel(CommandList):
     def place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         """Puts buffers and params, whose fit was checked, in their places, all at once for other threads."""
         pieces = [(self.block_address + slot.offset_bytes, data) for slot, data in slots]
+        pieces += self._described(buffers)
         names = [slot.name for slot in self.plan.step.layout.buffers]
         for name, buffer in buffers.items():
             signature, begin, end = record_of(buffer)
@@ -367,13 +354,22 @@ class CudaLaunch(Launch):
     def _place(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         kernel, step = self.kernel, self.plan.step
         before = kernel.plan.entry
-        entry = choose_entry(step, self.plan.binding.sizes, {**self._bound(), **buffers}, self.plan.config)
+        entry = choose_entry(step, self.plan.binding.sizes, {**self._bound(), **buffers}, self.plan.config, boxes=kernel.describes)
         if entry != before:
             kernel.enter(len(step.entries) - 1)  # which takes the buffers of before and those of now
         kernel.place(buffers, slots)
         if entry != kernel.plan.entry:
             kernel.enter(entry)
         if entry != before:
+            self.plan = kernel.plan
+            self._take(kernel)
+
+    def _leave_boxes(self) -> None:
+        """Has the launch take an entry, from now on, for which nothing but the address of a buffer says where that is."""
+        kernel = self.kernel
+        kernel.describes = False
+        if self.plan.step.entries[kernel.plan.entry].boxes:
+            kernel.enter(choose_entry(self.plan.step, self.plan.binding.sizes, self._bound(), self.plan.config, boxes=False))
             self.plan = kernel.plan
             self._take(kernel)
 

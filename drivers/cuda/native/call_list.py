@@ -38,6 +38,7 @@ from vyre_py.drivers.native.builtins import (
 )
 from vyre_py.drivers.native.structs import (
     ARGUMENTS,
+    BOXES,
     CALL,
     HEAD,
     RECORD,
@@ -101,7 +102,8 @@ class Call(NamedTuple):
 class SlotRow:
     """A slot that `set` may change: a name, the slot's kind (`SLOT_KINDS`, 0 goes through Python) and its address in the argument block.
 
-    For a buffer also the number of its place among the held ones, its signature (`pack_record`), whether it is written, and its bytes now.
+    For a buffer also the number of its place among the held ones, its signature (`pack_record`), whether it is written, its bytes now, and the
+    address of the first of its `BOXES`, if there are any.
     """
 
     name: str
@@ -112,6 +114,7 @@ class SlotRow:
     written: bool = False
     begin: int = 0
     end: int = 0
+    boxes: int = 0
 
 
 def _text() -> str:
@@ -119,7 +122,7 @@ def _text() -> str:
     objects = {"buffer_type": Buffer, "state_name": _STATE_NAME, "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME}
     text = with_objects(TEXT.replace("{convert}", CONVERT).replace("{extra_words}", EXTRA_WORDS), objects)
     arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(ARGUMENTS))
-    text = text.replace("{structs}", "\n".join([HEAD.definition, CALL.definition, SLOT.definition, RECORD.definition]))
+    text = text.replace("{structs}", "\n".join([one.definition for one in (HEAD, CALL, SLOT, BOXES, RECORD)]))
     return with_fields(text.replace("{loads}", argument_loads(ARGUMENTS)).replace("{arguments}", arguments))
 
 
@@ -234,7 +237,7 @@ class CallList:
             live = base + alive_at + 8 * row.place
             SLOT.pack_into(
                 state, slots_at + SLOT.size_bytes * number, id(row.name), row.kind, row.address, row.place, row.signature, row.written, live, row.begin,
-                row.end, 0, 0, 0,
+                row.end, 0, 0, 0, row.boxes,
             )  # fmt: skip
         self.state = state
         self._alive, self._room = alive_at, room

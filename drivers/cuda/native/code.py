@@ -564,6 +564,7 @@ entry:
   %numbers = alloca [8 x i64], align 8
   %values = alloca [8 x i64], align 8
   %olds = alloca [8 x ptr], align 8
+  %rooms = alloca [8 x [128 x i8]], align 64
   %has_none = icmp eq ptr %keywords, null
   %has_positional = icmp ne i64 %positional, 0
   %plain_no = or i1 %has_none, %has_positional
@@ -647,7 +648,7 @@ taken:
 clear_head:
   %k = phi i64 [ 0, %take_head ], [ %k_next, %cleared ]
   %k_more = icmp ult i64 %k, %wanted
-  br i1 %k_more, label %clear, label %write_head
+  br i1 %k_more, label %clear, label %describe_head
 clear:
   %k_number_at = getelementptr [8 x i64], ptr %numbers, i64 0, i64 %k
   %k_number = load i64, ptr %k_number_at
@@ -662,8 +663,68 @@ k_look:
 cleared:
   %k_next = add i64 %k, 1
   br label %clear_head
+describe_head:
+  ; All boxes of the buffers are described before anything is written: the driver may refuse.
+  %e = phi i64 [ 0, %clear_head ], [ %e_next, %described ]
+  %e_room = phi i64 [ 0, %clear_head ], [ %b_room, %described ]
+  %e_more = icmp ult i64 %e, %wanted
+  br i1 %e_more, label %describe, label %write_head
+describe:
+  %e_number_at = getelementptr [8 x i64], ptr %numbers, i64 0, i64 %e
+  %e_number = load i64, ptr %e_number_at
+  %e_slot = getelementptr %Slot, ptr %slots, i64 %e_number
+  %e_first_at = getelementptr %Slot, ptr %e_slot, i64 0, i32 {Slot.boxes}
+  %e_first = load ptr, ptr %e_first_at
+  %e_begin_at = getelementptr %Slot, ptr %e_slot, i64 0, i32 {Slot.next_begin}
+  %e_begin = load i64, ptr %e_begin_at
+  br label %encode_head
+encode_head:
+  %b = phi ptr [ %e_first, %describe ], [ %b_next, %encoded ]
+  %b_room = phi i64 [ %e_room, %describe ], [ %b_rooms, %encoded ]
+  %b_none = icmp eq ptr %b, null
+  br i1 %b_none, label %described, label %fits
+fits:
+  %b_many = icmp uge i64 %b_room, 8
+  br i1 %b_many, label %slow, label %encode
+encode:
+  %b_next_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.next}
+  %b_next = load ptr, ptr %b_next_at
+  %b_encode_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.encode}
+  %b_encode = load ptr, ptr %b_encode_at
+  %b_type_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.type}
+  %b_type = load i64, ptr %b_type_at
+  %b_rank_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.rank}
+  %b_rank = load i64, ptr %b_rank_at
+  %b_extents_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.extents}
+  %b_extents = load ptr, ptr %b_extents_at
+  %b_pitches_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.pitches}
+  %b_pitches = load ptr, ptr %b_pitches_at
+  %b_box_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.box}
+  %b_box = load ptr, ptr %b_box_at
+  %b_strides_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.strides}
+  %b_strides = load ptr, ptr %b_strides_at
+  %b_swizzle_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.swizzle}
+  %b_swizzle = load i64, ptr %b_swizzle_at
+  %b_promotion_at = getelementptr %Boxes, ptr %b, i64 0, i32 {Boxes.promotion}
+  %b_promotion = load i64, ptr %b_promotion_at
+  %b_to = getelementptr [8 x [128 x i8]], ptr %rooms, i64 0, i64 %b_room
+  %b_type32 = trunc i64 %b_type to i32
+  %b_rank32 = trunc i64 %b_rank to i32
+  %b_swizzle32 = trunc i64 %b_swizzle to i32
+  %b_promotion32 = trunc i64 %b_promotion to i32
+  %b_status = call i32 %b_encode(ptr %b_to, i32 %b_type32, i32 %b_rank32, i64 %e_begin, ptr %b_extents, ptr %b_pitches, ptr %b_box, ptr %b_strides, i32 0,
+                                 i32 %b_swizzle32, i32 %b_promotion32, i32 0)
+  %b_rooms = add i64 %b_room, 1
+  %b_good = icmp eq i32 %b_status, 0
+  br i1 %b_good, label %encoded, label %slow
+encoded:
+  br label %encode_head
+described:
+  %e_next = add i64 %e, 1
+  br label %describe_head
 write_head:
-  %w = phi i64 [ 0, %clear_head ], [ %w_next, %written ]
+  %w = phi i64 [ 0, %describe_head ], [ %w_next, %written ]
+  %w_room = phi i64 [ 0, %describe_head ], [ %w_rooms, %written ]
   %w_more = icmp ult i64 %w, %wanted
   br i1 %w_more, label %write, label %hold_head
 write:
@@ -702,8 +763,26 @@ address:
   %to_alive = load ptr, ptr %to_alive_at
   store i64 %from_alive, ptr %to_alive
   store i64 %from_begin, ptr %place
-  br label %written
+  %f_first_at = getelementptr %Slot, ptr %w_slot, i64 0, i32 {Slot.boxes}
+  %f_first = load ptr, ptr %f_first_at
+  br label %fill_head
+fill_head:
+  %f = phi ptr [ %f_first, %address ], [ %f_next, %fill ]
+  %f_room = phi i64 [ %w_room, %address ], [ %f_rooms, %fill ]
+  %f_none = icmp eq ptr %f, null
+  br i1 %f_none, label %written, label %fill
+fill:
+  %f_from = getelementptr [8 x [128 x i8]], ptr %rooms, i64 0, i64 %f_room
+  %f_behind_at = getelementptr %Boxes, ptr %f, i64 0, i32 {Boxes.behind}
+  %f_behind = load i64, ptr %f_behind_at
+  %f_to = getelementptr i8, ptr %place, i64 %f_behind
+  call void @llvm.memcpy.p0.p0.i64(ptr %f_to, ptr %f_from, i64 128, i1 false)
+  %f_rooms = add i64 %f_room, 1
+  %f_next_at = getelementptr %Boxes, ptr %f, i64 0, i32 {Boxes.next}
+  %f_next = load ptr, ptr %f_next_at
+  br label %fill_head
 written:
+  %w_rooms = phi i64 [ %w_room, %narrow ], [ %w_room, %wide ], [ %f_room, %fill_head ]
   %w_next = add i64 %w, 1
   br label %write_head
 hold_head:

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.nodes import Let
+from vyre_py.ir.language.nodes import BoxCopy, Let
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Entry, Image
@@ -34,8 +34,8 @@ from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
-from vyre_py.lowering.target import Target
-from vyre_py.lowering.views import WithViews, viewed
+from vyre_py.lowering.target import WITH_WARPGROUPS, Target
+from vyre_py.lowering.views import WithViews, boxes_of, viewed
 
 __all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
 
@@ -112,10 +112,15 @@ def _is_fast(optimised: Optimised, options: CompileOptions) -> bool:
 def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> None:
     """Raises Unsupported for an option or op that is too much."""
     who = f"target {target}"
-    options.refuse(who, frozenset({"workgroup", "codegen", "opt", "debug", "interruptible", "persistent", "dependent"}), numerics=("strict", "fast"))
+    options.refuse(who, frozenset({"workgroup", "codegen", "opt", "debug", "interruptible", "persistent", "dependent", "boxes"}), numerics=("strict", "fast"))
     missing: list[Missing] = []
     if options.dependent and int(target.arch.strip("smaf_")) < dependent.SINCE:
         missing.append(Missing("option dependent=True", help=f"sm_{dependent.SINCE} and newer have it"))
+    if options.boxes and target.arch not in WITH_WARPGROUPS.values():
+        known = ", ".join(WITH_WARPGROUPS.values())
+        missing.append(Missing("option boxes=True", help=f"{known} has it, which is what a GPU of that generation compiles tiles on tensor cores for"))
+    if options.boxes and (options.persistent or options.interruptible or options.codegen != "llvm"):
+        missing.append(Missing("option boxes=True beside persistent, interruptible or codegen='nvvm'", help="compile without one of these"))
     if options.persistent and has_grid_barrier(optimised.program):
         missing.append(Missing("option persistent=True with a grid barrier", help="its workgroups run one after another; compile without the option"))
     if options.persistent and has_grid_scan(optimised.program):
@@ -148,15 +153,14 @@ class _Written:
 def _written(optimised: Optimised, options: CompileOptions) -> _Written:
     module, symbol = _module(options), symbol_of(optimised.program)
     entries = [Entry(symbol)]
-    coarsened = _coarsened(optimised, options)
-    level, generation = _levels(optimised.program, coarsened, options)
+    better = _better(optimised, options)
+    level, generation = _levels(optimised.program, next(iter(better.values()), None), options)
     unchanged = level == _STRAIGHT and options.codegen == "llvm"
     write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
     workgroup_bytes = write(optimised, symbol=symbol)
-    if coarsened is not None:
-        wide = Entry(f"{symbol}_x{coarsened.elements}", coarsened.needs, coarsened.elements)
-        workgroup_bytes = max(workgroup_bytes, write(optimised, symbol=wide.symbol, coarsened=coarsened))
-        entries.insert(0, wide)
+    for number, (name, coarsened) in enumerate(better.items()):
+        entries.insert(number, Entry(f"{symbol}_{name}", coarsened.needs, coarsened.elements, _details(coarsened)))
+        workgroup_bytes = max(workgroup_bytes, write(optimised, symbol=entries[number].symbol, coarsened=coarsened))
     return _Written(module, tuple(entries), workgroup_bytes, level, generation)
 
 
@@ -168,14 +172,27 @@ def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> 
     return str(module)
 
 
-def _coarsened(optimised: Optimised, options: CompileOptions) -> Coarsened | None:
-    """The kernel for memory that is aligned, where that is worth an entry of its own: with several elements an invocation, or with vectors as they are."""
+def _better(optimised: Optimised, options: CompileOptions) -> dict[str, Coarsened]:
+    """The kernels for arguments that allow more, where they are worth entries of their own, the best first, by what their names end in: with several elements
+    an invocation, or with vectors as they are; and those of other forms."""
     if options.opt < _COARSENING_LEVEL:
-        return None
-    if isinstance(optimised, WithViews) and optimised.over_views is not None:
-        return viewed(optimised, optimised.over_views)
+        return {}
+    if isinstance(optimised, WithViews):
+        made = [one for form in optimised.forms if (one := viewed(optimised, form)) is not None]
+        return {"boxes" if _boxes(one) else f"x{one.elements}": one for one in made}
     several = None if options.interruptible or options.persistent else coarsen(optimised)
-    return several if several is not None else aligned(optimised)
+    coarsened = several if several is not None else aligned(optimised)
+    return {} if coarsened is None else {f"x{coarsened.elements}": coarsened}
+
+
+def _boxes(coarsened: Coarsened) -> int:
+    """How many descriptions of boxes a kernel takes."""
+    return len({(s.source, s.box) for s in coarsened.optimised.program.body if isinstance(s, BoxCopy)})
+
+
+def _details(coarsened: Coarsened) -> dict[str, int]:
+    """What the driver is told of a kernel."""
+    return {"boxes": count} if (count := _boxes(coarsened)) else {}
 
 
 def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
@@ -218,7 +235,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     if target.arch not in ARCHITECTURES:
         raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in ARCHITECTURES)}")])
     program = optimised.program
-    if (size_bytes := lay_out(program, options).size_bytes) > _PARAMETER_BYTES:
+    if (size_bytes := lay_out(program, options, boxes_of(optimised)).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size_bytes} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
     fast = _is_fast(optimised, options)
     watch = Stopwatch()
@@ -240,6 +257,6 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     details = {"assembler_level": size.assembler(4 if options.opt else 0)}  # level 0 shows whether a wrong result is the assembler's doing
     if has_grid_scan(program):
         details["scan_words"] = columns_of(program)
-    entries = tuple([replace(entry, details=details) for entry in written.entries])
+    entries = tuple([replace(entry, details={**details, **entry.details}) for entry in written.entries])
     approximated = fast or any(isinstance(s, Let) and s.op.name in INSTRUCTIONS for s in program.body)
     return Lowered(images, entries, written.workgroup_bytes, ptx, "fast" if approximated else "strict", watch.stages)

@@ -18,9 +18,13 @@ from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
+    ArrivalsExpect,
+    ArrivalsSet,
+    ArrivalsWait,
     Atom,
     Atomic,
     Barrier,
+    BoxCopy,
     Break,
     Const,
     Continue,
@@ -65,12 +69,13 @@ from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
-from vyre_py.lowering.layout import Layout, Slot, SlotKind, element_count, lay_out
+from vyre_py.lowering.layout import BOXES_ALIGN, Layout, Slot, SlotKind, element_count, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
 from vyre_py.lowering.llvm.gpu import async_copies
+from vyre_py.lowering.llvm.gpu.box_copies import BoxCopies
 from vyre_py.lowering.llvm.gpu.dependent import let_next_begin, wait_for_earlier
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.gpu.grid_barrier import meet_grid
@@ -83,12 +88,13 @@ from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_
 from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, reciprocal
 from vyre_py.lowering.llvm.gpu.tensor_cores import TensorCores, uses_tensor_cores
 from vyre_py.lowering.llvm.gpu.warps import gather, parts_warps, together
-from vyre_py.lowering.llvm.legal import WORKGROUP_ALIGN, alignment_of, shares_memory, workgroup_offsets
+from vyre_py.lowering.llvm.legal import SWIZZLE_BYTES, WORKGROUP_ALIGN, shares_memory, workgroup_offsets
 from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.rows import Row, element_rows
+from vyre_py.lowering.views import boxes_of
 
 __all__ = ["write_kernel"]
 
@@ -146,6 +152,7 @@ class _SimtWalk:
         self.parameters: dict[Memory, str] = {}  # of a function: the names of its operands
         self.result: Memory | None = None
         self.layout = layout
+        self.boxes = BoxCopies(self.w, self.atom, self._local_index, self.bases)
         own = {memory.name: memory for memory in self.program.buffers}
         self.signature = [self._slot(position, slot, own) for position, slot in enumerate(self.layout.slots)]
         self._bind_groups()
@@ -160,6 +167,10 @@ class _SimtWalk:
     def _slot(self, position: int, slot: Slot, own: Mapping[str, Memory]) -> tuple[str, str, str]:
         """Enters a kernel parameter; gives its type, attributes and name. Of a buffer the Program may have a view of its own."""
         name = f"%a{position}"
+        if slot.kind is SlotKind.BOXES:
+            assert slot.memory is not None  # of which they are
+            self.boxes.boxes[slot.memory.name, slot.box] = name
+            return "ptr", f'byval([{slot.size_bytes} x i8]) align {BOXES_ALIGN} "nvvm.grid_constant" ', name
         if slot.memory is not None:
             memory = own.get(slot.memory.name, slot.memory)
             self.bases[memory] = name
@@ -215,7 +226,8 @@ class _SimtWalk:
             size += WORKGROUP_ALIGN
         if size:
             # One block whose size the launch gives: static arrays stop at 48 KiB.
-            align = max(WORKGROUP_ALIGN, *[alignment_of(memory, self.program) for memory in self.program.memories])
+            # Every entry of a module says the same.
+            align = SWIZZLE_BYTES if uses_tensor_cores(self.program) else WORKGROUP_ALIGN
             self.module.add_global(f"@shared = external addrspace(3) global [0 x i8], align {align}")
         return size
 
@@ -489,6 +501,18 @@ class _SimtWalk:
 
     # ---- copies into workgroup memory
 
+    def arrivals_set(self, index: int, s: ArrivalsSet) -> None:
+        self.boxes.set(s)
+
+    def arrivals_expect(self, index: int, s: ArrivalsExpect) -> None:
+        self.boxes.expect(s)
+
+    def arrivals_wait(self, index: int, s: ArrivalsWait) -> None:
+        self.boxes.wait(s)
+
+    def box_copy(self, index: int, s: BoxCopy) -> None:
+        self.boxes.copy(s)
+
     def copy_async(self, index: int, s: CopyAsync) -> None:
         if index in self.done:
             return
@@ -638,6 +662,7 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, MatrixLoad: _SimtWalk.matrix_load,
     WarpgroupProduct: _SimtWalk.warpgroup_product, WarpgroupWait: _SimtWalk.warpgroup_wait,
     WarpgroupSignal: _SimtWalk.warpgroup_signal,
+    ArrivalsSet: _SimtWalk.arrivals_set, ArrivalsExpect: _SimtWalk.arrivals_expect, ArrivalsWait: _SimtWalk.arrivals_wait, BoxCopy: _SimtWalk.box_copy,
     GridScan: _SimtWalk.grid_scan,
     CopyAsync: _SimtWalk.copy_async, StripCopy: _SimtWalk.strip_copy, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
 }, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip
@@ -668,7 +693,7 @@ def write_kernel(
 
     To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
     """
-    layout = lay_out(optimised.program, options)
+    layout = lay_out(optimised.program, options, boxes_of(optimised))
     walk = _SimtWalk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
     _HANDLERS.require(walk.program)
     w = walk.w

@@ -16,6 +16,7 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import (
     Atom,
+    BoxCopy,
     Const,
     Let,
     Load,
@@ -77,8 +78,9 @@ class TensorCores:
         # By array of matrices: the elements of those that were loaded last.
         self._matrices: dict[Memory, list[str]] = {s.memory: [] for s in program.body if isinstance(s, MatrixLoad)}
         products = [s for s in program.body if isinstance(s, _KINDS)]
-        # What invocations write to workgroup memory is seen by descriptors behind a fence.
-        self.fences = any(isinstance(s, WarpgroupProduct) for s in products)
+        # What invocations write to workgroup memory is seen by descriptors behind a fence; what boxes bring needs none.
+        read = {memory for s in products if isinstance(s, WarpgroupProduct) for memory in (s.left, s.right) if memory.space is Space.WORKGROUP}
+        self.fences = not read <= {s.memory for s in program.body if isinstance(s, BoxCopy)}
         self._has_products = bool(products)
         sums = dict.fromkeys([s.memory for s in products if isinstance(s, TensorCore | WarpgroupProduct)])
         self._sums: dict[Memory, list[str]] = {

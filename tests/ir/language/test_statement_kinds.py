@@ -21,11 +21,15 @@ from vyre_py.ir.language.nodes import (
     STATEMENTS,
     TARGET_KINDS,
     Access,
+    ArrivalsExpect,
+    ArrivalsSet,
+    ArrivalsWait,
     Assert,
     Atom,
     Atomic,
     AtomicStore,
     Barrier,
+    BoxCopy,
     Break,
     Const,
     Continue,
@@ -72,7 +76,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, f32, u32
+from vyre_py.ir.language.types import Type, f32, i32, u32
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.passes import PASSES, Optimised, PassReport
 from vyre_py.ir.passes.contract import contract
@@ -168,7 +172,7 @@ def test_every_kind_is_in_the_table() -> None:
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
         (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad, *TARGET_KINDS} - {WarpgroupSignal}),
         (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd, *TARGET_KINDS} - {WarpgroupSignal}),
-        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait, StripCopy, WarpgroupWait}),
+        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait, StripCopy, WarpgroupWait, ArrivalsSet, ArrivalsExpect, ArrivalsWait, BoxCopy}),
         (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, WarpgroupSignal, *FENCES.values()}),
         (any_of(Effect.REPEATS), {For, Loop}),
         (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
@@ -245,6 +249,14 @@ def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Stateme
     if kind is WarpgroupWait:
         return WarpgroupWait(None, (Const(u32, 0),), sums, 1)
     left, right = array("left", Space.WORKGROUP, u32), array("right", Space.WORKGROUP, u32)
+    if kind is ArrivalsSet:
+        return ArrivalsSet(None, (), sums, 1)
+    if kind is ArrivalsExpect:
+        return ArrivalsExpect(None, (Const(u32, 0),), sums, 64, 1)
+    if kind is ArrivalsWait:
+        return ArrivalsWait(None, (Const(u32, 0), Const(u32, 0)), sums)
+    if kind is BoxCopy:
+        return BoxCopy(None, (Const(u32, 0), Const(u32, 0), Const(i32, 0)), sums, left, right, (8,))
     if kind is MatrixLoad:
         return MatrixLoad(None, (Const(u32, 0),), sums, left, 0)
     if kind is StripCopy:
@@ -310,8 +322,8 @@ def test_what_it_reads_is_stored_before_and_what_it_writes_is_loaded_behind(name
     body = REWRITES[name](rewriter.finish()).body
     (at,) = (index for index, s in enumerate(body) if isinstance(s, kind))
     stored = [s.memory.name for s in body[:at] if isinstance(s, Store)]
-    read = {WarpgroupProduct: ["left", "right"], PackedProduct: ["left", "right"], **{kind: ["left"] for kind in (Pack, Unpack, MatrixLoad, StripCopy)}}
-    read = read.get(kind, [])
+    both, first = (WarpgroupProduct, PackedProduct, BoxCopy), (Pack, Unpack, MatrixLoad, StripCopy)
+    read = ["left", "right"] if kind in both else ["left"] if kind in first else []
     factors = read if name == "dce" else ["left", "right"]  # which nothing else reads
     assert stored == [*factors, "sums"]
     assert [s.memory.name for s in body[at:] if isinstance(s, Load)] == ["sums"]

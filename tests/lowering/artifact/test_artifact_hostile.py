@@ -150,12 +150,12 @@ UNKNOWN: list[tuple[str, str, int, str, str]] = [
     ("sm_90", "entries.1.elements", 2, MACHINE, "any arguments"),
     ("sm_90", "entries.0.needs", 1, MACHINE, "belong to nothing"),
     ("sm_90", "entries.0.details", 0, MACHINE, "belong to nothing"),
-    ("sm_90", "needs.0.kind", 3, MACHINE, "does not know needs of kind 3"),
+    ("sm_90", "needs.0.kind", 4, MACHINE, "does not know needs of kind 4"),
     ("sm_90", "needs.0.number", 3, MACHINE, "buffer 3 of 3"),
     ("sm_90", "needs.0.by", 0, MACHINE, "multiple of 0"),
     ("sm_90", "needs.1.number", 99, MACHINE, "size 99"),
     ("sm_90", "numbers.0.name", 999, MACHINE, "string 999"),
-    ("sm_90", "slots.0.kind", 10, MACHINE, "its kind is 10"),
+    ("sm_90", "slots.0.kind", 11, MACHINE, "its kind is 11"),
     ("sm_90", "slots.1.kind", 0, MACHINE, "its kind is 0"),
     ("sm_90", "slots.3.kind", 1, MACHINE, "carries buffer"),
     ("sm_90", "slots.0.type", 0, MACHINE, "its type is 0"),
@@ -179,6 +179,17 @@ UNKNOWN: list[tuple[str, str, int, str, str]] = [
     ("sm_90", "slots.8.number", 1, MACHINE, "nothing more"),
     ("sm_90", "slots.10.number", 1, MACHINE, "grid's size"),
     ("sm_90", "slots.12.type", 9, MACHINE, "three u32"),
+    ("sm_90", "needs.2.by", 0, MACHINE, "sizes up to 0"),
+    ("sm_90", "needs.2.number", 99, MACHINE, "size 99"),
+    ("sm_90", "slots.15.number", 1, MACHINE, "buffer 1 has no boxes of [8] elements of f32"),
+    ("sm_90", "slots.15.number", 3, MACHINE, "buffer 3 has no boxes"),
+    ("sm_90", "slots.15.type", 9, MACHINE, "has no boxes"),
+    ("sm_90", "slots.15.size", 64, MACHINE, "128 are due"),
+    ("sm_90", "slots.15.offset", 104, MACHINE, "from byte 112 on"),
+    ("sm_90", "slots.15.more", 2, MACHINE, "table boxes"),
+    ("sm_90", "slots.15.more", 0, MACHINE, "has no boxes of []"),
+    ("sm_90", "boxes.0.extent", 7, MACHINE, "has no boxes of [7]"),
+    ("sm_90", "boxes.0.extent", 257, MACHINE, "has no boxes of [257]"),
     ("sm_90", "wide.1.kind", 5, MACHINE, "wide"),
     ("sm_90", "count slots", 12, MACHINE, "bytes"),
     ("sm_90", "labels.0.name", 999, MACHINE, "string 999"),
@@ -344,7 +355,7 @@ def sound_or_refused(data: bytes) -> bool:
         for step in part.steps:
             end = 0
             for slot in step.layout.slots:
-                assert end <= slot.offset_bytes < end + 8 and slot.offset_bytes + slot.size_bytes <= step.layout.size_bytes
+                assert end <= slot.offset_bytes < end + (64 if slot.box else 8) and slot.offset_bytes + slot.size_bytes <= step.layout.size_bytes
                 end = slot.offset_bytes + slot.size_bytes
             for image in step.images:
                 if image.program is not None:

@@ -10,6 +10,7 @@ from cores_machine import run
 
 import vyre_py as vp
 from vyre_py.ir.language.dims import DimConst
+from vyre_py.ir.language.nodes import BoxCopy
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Type
 from vyre_py.lowering.tiles.cores import for_tensor_cores
@@ -44,6 +45,13 @@ def viewed(program: Program, arrays: dict[str, Array]) -> dict[str, Any]:
     return made
 
 
+def has_boxes(program: Program) -> bool:
+    return any(isinstance(s, BoxCopy) for s in program.body)
+
+
+# The forms that a Program has for some arguments.
+FORMS: dict[str, dict[str, bool]] = {"boxes": {"wide": True, "boxes": True}, "wide": {"wide": True}, "any": {"wide": False}}
+
 # Elements of the factors and of the result, tile, which factors are transposed, whether by warpgroups.
 CASES = [
     (vp.bf16, vp.bf16, (64, 64, 64), False, False, False),
@@ -61,14 +69,17 @@ CASES = [
     (vp.f64, vp.f64, (32, 32, 8), False, True, False),
     (vp.f64, vp.f64, (64, 32, 16), True, False, False),
 ]
+# Their strips are padded, for loads of single elements.
+UNBOXED = [(vp.f32, (32, 32, 16)), (vp.i8, (32, 32, 32)), (vp.f64, (32, 32, 8)), (vp.f64, (64, 32, 16))]
 
 
-@pytest.mark.parametrize("wide", [True, False], ids=["wide", "any"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("t", "to", "tile", "turn_a", "turn_b", "warpgroups"), CASES, ids=str)
-def test_products_are_right(t: Type, to: Type, tile: tuple[int, int, int], turn_a: bool, turn_b: bool, warpgroups: bool, wide: bool) -> None:
+def test_products_are_right(t: Type, to: Type, tile: tuple[int, int, int], turn_a: bool, turn_b: bool, warpgroups: bool, form: str) -> None:
     (m, n, k), rng = tile, np.random.default_rng(17)
-    rows, columns, depth = (m + 16, n + 16, 2 * k + 16) if wide else (m + 3, n + 5, 2 * k + 7)
-    program = for_tensor_cores(matmul(t, to, tile, turn_a=turn_a, turn_b=turn_b), "the oracle", 96 << 10, wide=wide, warpgroups=warpgroups)
+    rows, columns, depth = (m + 3, n + 5, 2 * k + 7) if form == "any" else (m + 16, n + 16, 2 * k + 16)
+    program = for_tensor_cores(matmul(t, to, tile, turn_a=turn_a, turn_b=turn_b), "the oracle", 96 << 10, warpgroups=warpgroups, **FORMS[form])
+    assert has_boxes(program) is (form == "boxes" and (t, tile) not in UNBOXED)
     x, y = [rng.integers(0 if t is vp.u8 else -4, 5, shape).astype(np.float32) for shape in ((rows, depth), (depth, columns))]
     z = np.full((rows, columns), 77, np.float32).astype(to.dtype)
     arrays = {"x": np.ascontiguousarray(x.T if turn_a else x).astype(t.dtype), "y": np.ascontiguousarray(y.T if turn_b else y).astype(t.dtype), "z": z}
@@ -87,12 +98,13 @@ def test_sums_of_16_bits_are_right(warpgroups: bool) -> None:
     assert np.array_equal(arrays["z"], x @ y)
 
 
-@pytest.mark.parametrize("wide", [True, False], ids=["wide", "any"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("head", "tiles", "warpgroups"), [(64, (64, 64), True), (64, (128, 64), True), (64, (64, 64), False), (16, (64, 16), False)], ids=str)
-def test_attention_is_right(head: int, tiles: tuple[int, int], warpgroups: bool, causal: bool, wide: bool) -> None:
+def test_attention_is_right(head: int, tiles: tuple[int, int], warpgroups: bool, causal: bool, form: str) -> None:
     """Two products in a loop, of which the second has its first factor in registers, and is late where warpgroups compute it."""
-    program = for_tensor_cores(vp.ops.attention(vp.bf16, head, causal=causal, tiles=tiles), "the oracle", 224 << 10, wide=wide, warpgroups=warpgroups)
+    program = for_tensor_cores(vp.ops.attention(vp.bf16, head, causal=causal, tiles=tiles), "the oracle", 224 << 10, warpgroups=warpgroups, **FORMS[form])
+    assert has_boxes(program) is (form == "boxes" and tiles[0] < 128)  # whose warpgroups take turns
     for m, n in ((70, 150), (5, 0)):
         rng = np.random.default_rng(n)
         q, k, v = (rng.standard_normal((1, 1, rows, head)).astype(vp.bf16.dtype) for rows in (m, n, n))
@@ -104,3 +116,29 @@ def test_attention_is_right(head: int, tiles: tuple[int, int], warpgroups: bool,
         total = p.sum(axis=1, keepdims=True)
         meant = p @ v[0, 0].astype(np.float64) / np.where(total == 0, 1, total)
         np.testing.assert_allclose(out[0, 0].astype(np.float64), meant, rtol=2e-2, atol=2e-2)
+
+
+def test_boxes_of_a_loop_that_is_run_again_and_takes_zeros_from_far_outside() -> None:
+    """What counts boxes begins anew for each run of the inner loop; the first has no turns."""
+    with vp.TileBuilder("batches") as b:
+        count, k, far = b.dim("count"), b.dim("k"), b.param("far", vp.u32)
+        x, y, z = b.read("x", vp.bf16, count, 64, k), b.read("y", vp.bf16, count, k, 64), b.write("z", vp.f32, count, 64, 64)
+        b.grid(1)
+        with b.for_(0, count) as batch:
+            acc = b.var("acc", vp.f32, shape=(64, 64))
+            with b.for_(0, batch * 64, 64) as p:
+                acc.set(vp.mma(x.tile(batch, far, p, shape=(64, 64)), y.tile(batch, p, 0, shape=(64, 64)), acc, tensor=True))
+            z[batch, 0, 0] = acc
+    program = for_tensor_cores(b.program, "the oracle", 96 << 10, warpgroups=True, **FORMS["boxes"])
+    assert has_boxes(program)
+    rng = np.random.default_rng(3)
+    left, right = rng.integers(-4, 5, (3, 64, 128)).astype(np.float32), rng.integers(-4, 5, (3, 128, 64)).astype(np.float32)
+    for first in (0, 40, 0x80000000, 0xFFFFFFF0):
+        out = np.full((3, 64, 64), 77, np.float32)
+        arrays = viewed(program, {"x": left.astype(vp.bf16.dtype), "y": right.astype(vp.bf16.dtype), "z": out})
+        run(program, {**arrays, "far": np.uint32(first)}, {"count": 3, "k": 128})
+        rows = np.zeros((3, 64, 128), np.float32)
+        rows[:, : max(0, 64 - first)] = left[:, first:]
+        for number in range(3):
+            depth = 64 * number
+            assert np.array_equal(out[number], rows[number, :, :depth] @ right[number, :depth]), (first, number)

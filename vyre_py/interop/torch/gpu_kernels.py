@@ -135,7 +135,7 @@ class GpuKernel(TensorKernel):
         sizes = {dim.name: max(0, int(size)) for dim, size in zip(interface.dims, numbers[:count], strict=True)}
         params = {param.name: encode_param(param, value) for param, value in zip(interface.params, numbers[count:], strict=True)}
         plan = plan_launch(pipeline.device, step, BindingPlan(interface, sizes, params, {}, {}, {}), DispatchConfig())
-        met = [all(aligned if isinstance(need, Aligned) else is_met(need, sizes, {}) for need in entry.needs) for entry in step.entries]
+        met = [not entry.boxes and all(aligned if isinstance(need, Aligned) else is_met(need, sizes, {}) for need in entry.needs) for entry in step.entries]
         # The last entry needs nothing.
         made = _GpuPlan(plan._replace(entry=met.index(True)), self.tensor_count)
         with _lock:
