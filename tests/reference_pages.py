@@ -126,6 +126,20 @@ def names_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def ready_page() -> str:
+    """The ready Programs."""
+    said = f"{_first_sentence(vp.ops)}: each function gives the Program for its types and the sizes that are fixed.\n"
+    parts = ["# Ready Programs\n", _MADE.format("the docstrings of `vyre_py/ops/`"), said]
+    parts.append("Buffers and params are bound by the names that each says. [The guide](../guide/functions.md#ready-programs) shows them at work.\n")
+    for name in sorted(vp.ops.__all__, key=str.lower):
+        thing = getattr(vp.ops, name)
+        if callable(thing):
+            parts.append(f"## vp.ops.{name}\n\n```text\n{_signature(name, thing)}\n```\n\n{_words(thing)}\n")
+        else:
+            parts.append(f"## vp.ops.{name}\n\n" + ", ".join(f"`{one!r}`" for one in thing) + ".\n")
+    return "\n".join(parts)
+
+
 def _fields(owner: Any, fits: Any, head: str) -> str:
     rows = [f"| `{field.name}` | {_plain(fits[field.name][1])} | `{field.default!r}` |" for field in dataclasses.fields(owner)]
     return "\n".join([f"## {head}\n", _words(owner) + "\n", "| option | what it is | without it |", "|---|---|---|", *rows, ""])
@@ -196,6 +210,7 @@ def examples_page() -> str:
 
 
 REFERENCE: Final[dict[str, Callable[[], str]]] = {
-    "docs/reference/names.md": names_page, "docs/reference/options.md": options_page, "docs/reference/environment.md": environment_page,
+    "docs/reference/names.md": names_page, "docs/reference/ready-programs.md": ready_page, "docs/reference/options.md": options_page,
+    "docs/reference/environment.md": environment_page,
     "docs/reference/commands.md": commands_page, "docs/start/examples.md": examples_page,
 }  # fmt: skip

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from children import child_environment
+from children import TAKES_CTRL_C, child_environment
 from tree import ROOT
 
 from vyre_py.__main__ import main
@@ -70,7 +70,8 @@ def test_what_cannot_be_shown_is_refused(
 
 
 def test_it_is_served_until_it_is_interrupted(axpy: Path) -> None:
-    command = [sys.executable, "-m", "vyre_py", "explore", str(axpy), "--target", "reference"]
+    script = f"{TAKES_CTRL_C}import sys\nfrom vyre_py.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "explore", str(axpy), "--target", "reference"]
     with subprocess.Popen(command, cwd=ROOT, env=child_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -89,8 +90,9 @@ def test_it_is_served_until_it_is_interrupted(axpy: Path) -> None:
             kept = connection.getresponse().read().decode()
             assert '"name":"other"' in kept
             assert "No such file" in kept
-        finally:
             os.kill(process.pid, signal.SIGINT)
-        assert process.wait(60) == 130
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
         assert process.stderr is not None
         assert process.stderr.read() == "vyre-py: interrupted\n"

@@ -181,8 +181,9 @@ def test_shapes(device: Device, shape: Any) -> None:
     with refused(BindingError):
         device.allocate(shape, vp.u32)
     buffer = device.upload(XS)
-    with refused(BindingError):
-        buffer.reshape(shape)
+    if not (isinstance(shape, tuple) and shape == (-1,)):  # which is as many as there are
+        with refused(BindingError):
+            buffer.reshape(shape)
     buffer.free()
 
 

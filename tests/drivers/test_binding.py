@@ -318,7 +318,9 @@ def test_shapes_as_numbers_or_as_one_sequence(device: Device) -> None:
     assert buffer.reshape((3, 4)).shape == buffer.reshape([3, 4]).shape == buffer.reshape(3, 4).shape == (3, 4)
     assert buffer.reshape(3, 4).reshape((12,)).shape == buffer.reshape(12).shape == (12,)
     assert buffer.view(vp.u8, (3, 16)).shape == buffer.view(vp.u8, 3, 16).shape == (3, 16)
-    for wrong in [((3, 4), 1), ((5,),), (((12,),),), ("12",)]:
+    assert buffer.reshape(-1, 3).shape == (4, 3) and buffer.reshape((2, -1, 3)).shape == (2, 2, 3) and buffer.reshape(3, 4).reshape(-1).shape == (12,)
+    assert buffer.view(vp.u8, -1, 16).shape == (3, 16) and buffer[:0].reshape(3, -1).shape == (3, 0)
+    for wrong in [(-1, 5), (-1, -1), (0, -1), (-2, 6), (3.0, -1), ((3, 4), 1), ((5,),), (((12,),),), ("12",)]:
         with pytest.raises(vp.BindingError):
             buffer.reshape(*wrong)
 

@@ -235,6 +235,18 @@ def test_a_whole_page_has_documents_and_runs(tmp_path: Path) -> None:
     assert (entry["recording"], len(entry["document"]["findings"])) == (None, 1)
 
 
+def test_each_program_of_a_file_takes_the_arguments_that_it_declares(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(f"""from vyre_py import Program
+first = Program.from_text({TEXT!r})
+other = Program.from_text("program other(m) {{ buffer z: u32[m] write\\n z[global_id.x] = 1u32 }}")
+""", "utf-8")
+    subjects, known = subjects_of(str(tmp_path / "two.py")), Known(targets=("reference",))
+    first, other = [entry["recording"] for entry in explore_page(subjects, known, {"n": "100", "m": "3"}, whole=True).data["subjects"]]
+    assert first["given"] == {"n": "100", "x": "ramp", "y": "zeros"} and other["given"] == {"m": "3", "z": "zeros"}
+    for entry in explore_page(subjects, known, {"k": "1"}, whole=True).data["subjects"]:
+        assert "there is no argument 'k'" in entry["recording"]["error"]
+
+
 def test_the_page_asks_and_is_answered(tmp_path: Path) -> None:
     (tmp_path / "p.vir").write_text(TEXT, "utf-8")
     answers = answers_of(subjects_of(str(tmp_path / "p.vir")), Known(targets=("reference",)))

@@ -60,6 +60,8 @@ def _source(data: bytes, label: str) -> Program | str:
 
 
 def _program(data: bytes, label: str) -> Program:
+    if label.endswith(".py"):
+        raise CommandError(f"{label}: this is Python, and the text of a Program is needed: have it print(program), or look at it with vyre-py explore")
     source = _source(data, label)
     return Program.from_text(source, label) if isinstance(source, str) else source
 

@@ -21,11 +21,15 @@ _OPTIONS: Final = ("opt", "numerics")  # those of code that the page changes
 
 
 def explore_page(subjects: Sequence[Subject], known: Known, given: Mapping[str, str] | None = None, *, whole: bool = False) -> Page:
-    """The page of subjects, of which the first is shown. A `whole` page has all documents, and a recording of each Program; another asks for them."""
+    """The page of subjects, of which the first is shown. A `whole` page has all documents, and a recording of each Program; another asks for them. Of what is
+    `given` for runs each Program takes what it declares; what none declares is an error of each."""
     entries = []
-    for number, subject in enumerate(subjects):
-        document = subject.document(known if whole else replace(known, quick=True)) if whole or number == 0 else None
-        recording = _recorded(document, given or {}) if whole and document is not None else None
+    documents = [subject.document(known if whole else replace(known, quick=True)) if whole or not number else None for number, subject in enumerate(subjects)]
+    declared = [_declared(document) for document in documents]
+    foreign = frozenset[str]().union(*declared)
+    for subject, document, own in zip(subjects, documents, declared, strict=True):
+        its = {name: value for name, value in (given or {}).items() if name in own or name not in foreign}
+        recording = _recorded(document, its) if whole and document is not None else None
         text = subject.known.text if subject.known is not None else None
         entries.append({
             "name": subject.name, "told": subject.told, "compiled": subject.artifact is not None, "document": document, "recording": recording,
@@ -36,6 +40,14 @@ def explore_page(subjects: Sequence[Subject], known: Known, given: Mapping[str, 
         "options": {name: getattr(known.options, name) for name in _OPTIONS},
     }  # fmt: skip
     return Page(f"{subjects[0].name}: vyre-py explore", "explore", data)
+
+
+def _declared(document: Shown | None) -> frozenset[str]:
+    """The arguments of the Program of a document."""
+    facts = None if document is None else document["facts"]
+    if facts is None:
+        return frozenset()
+    return frozenset([*facts["dims"], *[name for name, _ in facts["params"]], *[memory["name"] for memory in facts["memories"]]])
 
 
 def _recorded(document: Shown, given: Mapping[str, str]) -> Recording | dict[str, str] | None:
