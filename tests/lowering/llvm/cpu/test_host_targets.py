@@ -275,7 +275,9 @@ def test_filetests_on_every_level_of_this_machine(arch: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("part", range(2))
 def test_filetests_on_an_emulated_arm(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_all(runs()[part * 17 :: 34], ArmDevice(), monkeypatch)
+    # The emulated core runs one workgroup after another, so none may wait for those behind it.
+    alone = [(path, number) for path, number in runs() if path.stem != "grid_barriers"]
+    run_all(alone[part * 17 :: 34], ArmDevice(), monkeypatch)
 
 
 def special(dtype: type) -> tuple[Any, Any]:
