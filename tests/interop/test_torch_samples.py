@@ -95,8 +95,8 @@ class CpuTests(unittest.TestCase):
 def test_pytorchs_own_tests_of_inductor_are_run_with_our_backend(tmp_path):
     from torch_inductor_tests import outcomes
 
-    (tmp_path / "test_small_inductor.py").write_text(OWN_TESTS)
-    found = {name: (became, other) for name, became, _, other in outcomes(tmp_path / "test_small_inductor.py")}
+    (tmp_path / "small_inductor.py").write_text(OWN_TESTS)
+    found = {name: (became, other) for name, became, _, other in outcomes(tmp_path / "small_inductor.py")}
     assert found == {
         "CpuTests.test_neither_vyre": ("wrong", "wrong"),
         "CpuTests.test_ours_vyre": ("right", ""),

@@ -30,8 +30,8 @@ AHEAD: Final = (
         "needs_of_some",
         "An entry is chosen when one of its needs is met.",
         "vyre_py.drivers.launch",
-        "if not (given and entry.elements > 1) and all(",
-        "if not (given and entry.elements > 1) and any(",
+        "(boxes or not entry.boxes) and all(is_met(",
+        "(boxes or not entry.boxes) and any(is_met(",
         Suite("test_cuda_entries.py", "bind or set"),
     ),
     Plant(

@@ -108,7 +108,7 @@ def test_lines_are_counted_while_they_are_written(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Writer, "_add", lambda w, line: (written.append(line), add(w, line))[1])
     with pytest.raises(vp.Unsupported, match=r"a Program that makes (\d+),\d+ lines of LLVM IR \(at most 800 are compiled"):
         vp.compile_native(stores, [target])
-    assert 500 < len(written) < 1000
+    assert 500 < len(written) < 1600  # of all functions that are being written, where each may have 800
 
 
 @pytest.mark.parametrize("target", ["cpu", "compute_90", "wgsl", "reference"])
