@@ -15,6 +15,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.event import Event
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.memory.host_arrays import Host, components_of, host_array, no_memory, result_view
+from vyre_py.drivers.memory.shapes import one_shape
 from vyre_py.drivers.observe.trace import spanned
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import is_count
@@ -42,17 +43,6 @@ def whole_sizes(shape: Any) -> tuple[int, ...] | None:
     sizes = tuple(map(int, given))
     # A shape without elements may still be too large for an array.
     return None if 0 in sizes and prod(s for s in sizes if s) > _MAX_COUNT else sizes
-
-
-def _one_shape(shape: tuple[Any, ...], elements: int) -> tuple[Any, ...]:
-    """A shape that was given as several arguments, or as one sequence. One axis of it may be -1: as long as so many elements make it, where that is whole."""
-    given = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
-    left = [axis for axis, size in enumerate(given) if isinstance(size, int) and size == -1]
-    sizes = [size for axis, size in enumerate(given) if axis not in left]
-    if len(left) != 1 or not all(map(is_count, sizes)):
-        return given
-    others = prod(map(int, sizes))
-    return (*given[: left[0]], elements // others, *given[left[0] + 1 :]) if others and elements % others == 0 else given
 
 
 def host_shape(shape: tuple[int, ...], type_: Type) -> tuple[int, ...]:
@@ -210,7 +200,7 @@ class Buffer(Closing, Stationary):
 
         Raises BindingError for a shape of another count.
         """
-        sizes = whole_sizes(given := _one_shape(shape, prod(self.shape)))
+        sizes = whole_sizes(given := one_shape(shape, prod(self.shape)))
         if sizes is None or prod(sizes) != prod(self.shape):
             raise BindingError("buffer", [f"shape {shown(list(given))} does not hold the elements of {list(self.shape)}"])
         return Buffer(self.device, self.allocation, self.offset_bytes, sizes, self.type, self.readonly)
@@ -223,7 +213,7 @@ class Buffer(Closing, Stationary):
         if not isinstance(type_, Type):
             raise BindingError("view", [f"a type of the language is needed, got {shown(type_)}"])
         row_bytes = self.shape[-1] * self.type.size_bytes
-        shape = _one_shape(shape, self.size_bytes // type_.size_bytes)
+        shape = one_shape(shape, self.size_bytes // type_.size_bytes)
         sizes = whole_sizes(shape or (*self.shape[:-1], row_bytes // type_.size_bytes))
         if sizes is None or prod(sizes) * type_.size_bytes != self.size_bytes or not (shape or row_bytes % type_.size_bytes == 0):
             wanted = f"{type_}{shown(list(shape))}" if shape else f"rows of {type_}"
