@@ -540,7 +540,7 @@ def test_a_buffer_is_viewed_as_another_type(device: Device) -> None:
     assert buffer.view(vp.u16).shape == (3, 8) and buffer.view(vp.f64).shape == (3, 2) and buffer.view(vp.f32x4).shape == (3, 1)
     buffer[1:2].view(vp.i32, 4).write(np.full(4, -1, np.int32))
     assert np.isnan(buffer.read()[1]).all() and buffer.read()[2, 0] == 8
-    for type_, shape in ((vp.f32x3, ()), (vp.u8, (47,)), (vp.f64, (2, 2)), (vp.f32, (-1,))):
+    for type_, shape in ((vp.f32x3, ()), (vp.u8, (47,)), (vp.f64, (2, 2)), (vp.f32, (-2,)), (vp.f32, (5, -1))):
         with pytest.raises(BindingError, match="do not divide the 48 bytes"):
             buffer.view(type_, *shape)
     with pytest.raises(BindingError, match="must begin at a multiple of 8"):
