@@ -31,8 +31,9 @@ class Arguments:
         self._flag, self._flag_offset = ctypes.c_uint32(0), flag_offset
         if flag_offset is not None:
             _ADDRESS.pack_into(self.block, flag_offset, ctypes.addressof(self._flag))
-        self._arrivals, self._arrivals_offset = ctypes.c_uint64(0), arrivals_offset
+        self._arrivals_offset = arrivals_offset
         if arrivals_offset is not None:
+            self._arrivals = ctypes.c_uint64(0)
             _ADDRESS.pack_into(self.block, arrivals_offset, ctypes.addressof(self._arrivals))
 
     @property

@@ -115,7 +115,7 @@ class CpuLaunch(Launch):
 
     _device: CpuDevice
     __slots__ = (
-        "__weakref__", "_alone", "_arguments", "_at_once", "_device", "_flag_offset", "_kernel", "_large", "_offsets", "_record", "_stale", "_total",
+        "__weakref__", "_alone", "_arguments", "_at_once", "_device", "_kernel", "_large", "_offsets", "_record", "_stale", "_total", "_watched",
     )  # fmt: skip
 
     def __init__(self, device: CpuDevice, plan: LaunchPlan, kernel: CpuKernel) -> None:
@@ -127,8 +127,9 @@ class CpuLaunch(Launch):
                 plan.common[plan.entry] = common
         self._device = device
         self._kernel = kernel
-        self._total, self._large, self._alone, self._record, self._offsets, self._flag_offset, arrivals, names = common
+        self._total, self._large, self._alone, self._record, self._offsets, flag, arrivals, names = common
         self._at_once = arrivals is not None
+        self._watched = self._at_once or flag is not None
         if self._at_once and self._total > _MOST_AT_ONCE:
             raise _too_many(plan)
         self._stale = False
@@ -139,7 +140,7 @@ class CpuLaunch(Launch):
             held[name] = memory.bytes
             _ADDRESS.pack_into(block, self._offsets[name], memory.address + buffer.offset_bytes)
             memory.watch(self)
-        self._arguments = Arguments(block, held, self._flag_offset, arrivals)
+        self._arguments = Arguments(block, held, flag, arrivals)
         device.watch(self)
 
     def __call__(self) -> None:
@@ -151,7 +152,7 @@ class CpuLaunch(Launch):
             self._refuse()
         arguments = self._arguments  # the call's own to its end, whatever `set` and `free` do meanwhile
         try:
-            if self._at_once or self._flag_offset is not None:
+            if self._watched:
                 self._run_watched(arguments, None)
             elif self._alone:
                 run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)
