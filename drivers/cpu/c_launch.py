@@ -9,29 +9,25 @@ from typing import Any, Final
 from vyre_py.drivers.cpu.launch import CpuLaunch
 from vyre_py.drivers.cpu.native_run import RUN_FUNCTION
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.native.structs import c_struct
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH, CLaunch
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.statuses import CStatus
 
 __all__ = ["make"]
 
-# %State: whether the device is gone, the number of live words, and where their addresses are.
 _TEXT: Final = f"""
-{LAUNCH_TYPE}
 {ALIVE_FUNCTION}
-%State = type {{ i64, i64, ptr }}
-
 {RUN_FUNCTION}
 
 define i32 @vyre_run_cpu(ptr %launch, ptr %stream) {{
 entry:
-  %x_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 0
-  %y_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 1
-  %z_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 2
-  %x = load i32, ptr %x_at
-  %y = load i32, ptr %y_at
-  %z = load i32, ptr %z_at
+  %grid = address Launch.grid of %launch
+  %x = load i32 0 of %grid
+  %y = load i32 1 of %grid
+  %z = load i32 2 of %grid
   %x_wide = zext i32 %x to i64
   %y_wide = zext i32 %y to i64
   %z_wide = zext i32 %z to i64
@@ -47,29 +43,23 @@ some:
 done:
   ret i32 0
 look:
-  %state_at = getelementptr %Launch, ptr %launch, i64 0, i32 17
-  %state = load ptr, ptr %state_at
-  %gone = load i64, ptr %state
+  %state = load Launch.state of %launch
+  %gone = load State.gone of %state
   %is_gone = icmp ne i64 %gone, 0
   br i1 %is_gone, label %lost, label %alive
 lost:
   ret i32 {int(CStatus.LOST)}
 alive:
-  %count_at = getelementptr %State, ptr %state, i64 0, i32 1
-  %count = load i64, ptr %count_at
-  %words_at = getelementptr %State, ptr %state, i64 0, i32 2
-  %words = load ptr, ptr %words_at
+  %count = load State.count of %state
+  %words = load State.words of %state
   %all_there = call i1 @all_alive(i64 %count, ptr %words)
   br i1 %all_there, label %all_alive, label %freed
 freed:
   ret i32 {int(CStatus.FREED)}
 all_alive:
-  %function_at = getelementptr %Launch, ptr %launch, i64 0, i32 12
-  %function = load ptr, ptr %function_at
-  %arguments_at = getelementptr %Launch, ptr %launch, i64 0, i32 8
-  %arguments = load ptr, ptr %arguments_at
-  %scratch_at = getelementptr %Launch, ptr %launch, i64 0, i32 14
-  %scratch_bytes = load i64, ptr %scratch_at
+  %function = load Launch.function of %launch
+  %arguments = load Launch.arguments of %launch
+  %scratch_bytes = load Launch.scratch_bytes of %launch
   %status = call i32 @run_kernel(ptr %function, ptr %arguments, i64 %scratch_bytes, i64 0, i64 %total, i32 %x, i32 %y, i32 %z)
   ret i32 %status
 }}
@@ -77,13 +67,15 @@ all_alive:
 
 
 class _CpuLaunchState(ctypes.Structure):
+    """Whether the device is gone, the number of live words, and where their addresses are."""
+
     _fields_ = (("gone", ctypes.c_uint64), ("count", ctypes.c_uint64), ("words", ctypes.c_void_p))
 
 
 @cache
 def _run() -> int:
     """Where the code that runs a launch begins. It stays for good."""
-    return jit.link("vyre-c-launch", _TEXT, ("vyre_run_cpu",))["vyre_run_cpu"]
+    return jit.link("vyre-c-launch", written_out(_TEXT, LAUNCH, c_struct("State", _CpuLaunchState)), ("vyre_run_cpu",))["vyre_run_cpu"]
 
 
 def make(launch: Launch) -> CLaunch:

@@ -10,7 +10,8 @@ from typing import Final
 from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
 from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION
 from vyre_py.drivers.native.native_entry import C_PLAN, COUNT_FUNCTION, entry_begin
-from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE, KERNEL_TYPE
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.sharing.c_callable import CALLABLE, KERNEL
 from vyre_py.lowering.llvm.callable import GRID_WORDS
 from vyre_py.lowering.statuses import CStatus
 
@@ -18,8 +19,7 @@ __all__ = ["C_CALL", "C_CALL_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
 
 C_CALL_SYMBOL: Final = "vyre_call_cpu"
 # What follows the plan in its text. Its state is the device's mode word.
-C_CALL: Final = f"""
-{CALLABLE_TYPE}
+C_CALL: Final = written_out(f"""
 {RUN_FUNCTION}
 define i32 @{C_CALL_SYMBOL}(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr %stream) {{
 entry:
@@ -30,21 +30,18 @@ entry:
 no_streams:
   ret i32 {int(CStatus.STREAM)}
 look:
-  %mode_at = getelementptr %Callable, ptr %callable, i64 0, i32 19
-  %mode_word = load ptr, ptr %mode_at
+  %mode_word = load Callable.state of %callable
   %mode = load i64, ptr %mode_word
 {C_PLAN}run:
-  %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
-  %kernels = load ptr, ptr %kernels_at
+  %kernels = load Callable.kernels of %callable
 {KERNEL_LOADS}  %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4)
   ret i32 %status
 }}
-"""
+""", CALLABLE, KERNEL)
 
 ENTRY_CALL_SYMBOL: Final = "vyre_entry_cpu"
 # The builtin, after `ENTRY_CALLS`; `Entry.extra` is the address of the number of threads.
 ENTRY_CALL: Final = f"""
-{KERNEL_TYPE}
 {RUN_FUNCTION}
 {STEPS_FUNCTION}
 {COUNT_FUNCTION}
@@ -53,16 +50,12 @@ choose:
   %streamless = icmp eq ptr %stream, null
   br i1 %streamless, label %load, label %give_up
 load:
-  %kernels_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.kernels}}
-  %kernels = load ptr, ptr %kernels_at
-{KERNEL_LOADS}  %threads_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.extra}}
-  %threads_address = load i64, ptr %threads_at
-  %threads_word = inttoptr i64 %threads_address to ptr
+  %kernels = load Entry.kernels of %state
+{KERNEL_LOADS}  %threads_word = load Entry.extra of %state
   %threads = load i64, ptr %threads_word
   %single = icmp ule i64 %threads, 1
   %alone = or i1 %as_one, %single
-  %workgroup_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.workgroup}}
-  %workgroup = load i64, ptr %workgroup_at
+  %workgroup = load Entry.workgroup of %state
   %invocations = mul i64 %total, %workgroup
   %many = icmp uge i64 %invocations, {SHARED_INVOCATIONS}
   %together = xor i1 %alone, true
@@ -81,10 +74,8 @@ rest:
   ret ptr %result
 count:
   call void @release(ptr %held, i64 %buffers)
-  %counters_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.counters}}
-  %counters = load ptr, ptr %counters_at
-  %asked_at = getelementptr i64, ptr %grid, i64 {GRID_WORDS - 1}
-  %asked = load i64, ptr %asked_at
+  %counters = load Entry.counters of %state
+  %asked = load i64 {GRID_WORDS - 1} of %grid
   call void @add_to(ptr %counters, i64 0, i64 1)
   call void @add_to(ptr %counters, i64 1, i64 %asked)
   call void @add_to(ptr %counters, i64 2, i64 %invocations)

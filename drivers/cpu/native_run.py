@@ -57,8 +57,7 @@ define internal i64 @now_ns() {{
   %time = alloca [2 x i64], align 8
   %status = call i32 @clock_gettime(i32 {CLOCK or 0}, ptr %time)
   %s = load i64, ptr %time
-  %ns_at = getelementptr i64, ptr %time, i64 1
-  %ns = load i64, ptr %ns_at
+  %ns = load i64 1 of %time
   %s_ns = mul i64 %s, 1000000000
   %now = add i64 %s_ns, %ns
   ret i64 %now
@@ -109,11 +108,9 @@ KERNEL_LOADS: Final = """
   %z4 = trunc i64 %z to i32
   %index = zext i32 %number to i64
   %kernel = getelementptr %Kernel, ptr %kernels, i64 %index
-  %function = load ptr, ptr %kernel
-  %scratch_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
-  %scratch = load i64, ptr %scratch_at
-  %ordered_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 3
-  %ordered = load i64, ptr %ordered_at
+  %function = load Kernel.function of %kernel
+  %scratch = load Kernel.scratch_bytes of %kernel
+  %ordered = load Kernel.ordered of %kernel
   %in_order = icmp ne i64 %ordered, 0
   %is_one = icmp eq i64 %total, 1
   %as_one = or i1 %in_order, %is_one

@@ -28,25 +28,21 @@ _SYMBOL: Final = "vyre_planned_cpu"
 # The builtin, after `ENTRY_CALLS`. A call goes with the arrays, then with the numbers. Where the plan has a place for the report, which is a word of its own on
 # the stack, `_rest` hears of one that is not zero: it is told then that all workgroups have run.
 _CALL: Final = f"""
-{PLANNED.definition}
 {RUN_FUNCTION}
 {STEPS_FUNCTION}
 ; the address of an array on the host, and how many bytes its elements span; -1 where it is none that can be asked
 define internal i64 @take_span(ptr %state, ptr %value, ptr %address) {{
 entry:
-  %tensor = alloca [6 x i64], align 8
-  %count_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.exchange_count}}
-  %count = load i64, ptr %count_at
-  %table_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.exchanges}}
-  %table = load ptr, ptr %table_at
+  %tensor = alloca %Tensor, align 8
+  %count = load Planned.exchange_count of %state
+  %table = load Planned.exchanges of %state
   %row = call ptr @exchange_of(ptr %table, i64 %count, ptr %value)
   %unknown = icmp eq ptr %row, null
   br i1 %unknown, label %no, label %view
 no:
   ret i64 -1
 view:
-  %function_at = getelementptr %Exchange, ptr %row, i64 0, i32 {{Exchange.function}}
-  %function = load ptr, ptr %function_at
+  %function = load Exchange.function of %row
   %status = call i32 %function(ptr %value, ptr %tensor)
   %failed = icmp ne i32 %status, 0
   br i1 %failed, label %error, label %viewed
@@ -54,26 +50,20 @@ error:
   call void @PyErr_Clear()
   ret i64 -1
 viewed:
-  %place_at = getelementptr i8, ptr %tensor, i64 8
-  %place = load i64, ptr %place_at
-  %place_wanted_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.place}}
-  %place_wanted = load i64, ptr %place_wanted_at
+  %place = load Tensor.place of %tensor
+  %place_wanted = load Planned.place of %state
   %elsewhere = icmp ne i64 %place, %place_wanted
-  %shape_at = getelementptr i8, ptr %tensor, i64 24
-  %shape = load ptr, ptr %shape_at
-  %strides_at = getelementptr i8, ptr %tensor, i64 32
-  %strides = load ptr, ptr %strides_at
+  %shape = load Tensor.shape of %tensor
+  %strides = load Tensor.strides of %tensor
   %untold = icmp eq ptr %strides, null
   %odd = or i1 %elsewhere, %untold
   br i1 %odd, label %no, label %begin
 begin:
-  %data = load i64, ptr %tensor
-  %offset_at = getelementptr i8, ptr %tensor, i64 40
-  %offset = load i64, ptr %offset_at
+  %data = load Tensor.data of %tensor
+  %offset = load Tensor.offset of %tensor
   %first = add i64 %data, %offset
   store i64 %first, ptr %address
-  %axes_at = getelementptr i8, ptr %tensor, i64 16
-  %axes4 = load i32, ptr %axes_at
+  %axes4 = load Tensor.axes of %tensor
   %axes = sext i32 %axes4 to i64
   br label %head
 head:
@@ -82,15 +72,13 @@ head:
   %left = icmp slt i64 %at, %axes
   br i1 %left, label %axis, label %done
 axis:
-  %size_at = getelementptr i64, ptr %shape, i64 %at
-  %size = load i64, ptr %size_at
+  %size = load i64 %at of %shape
   %none = icmp eq i64 %size, 0
   br i1 %none, label %empty, label %add
 empty:
   ret i64 0
 add:
-  %stride_at = getelementptr i64, ptr %strides, i64 %at
-  %stride = load i64, ptr %stride_at
+  %stride = load i64 %at of %strides
   %steps = sub i64 %size, 1
   %reach = mul i64 %steps, %stride
   %more = add i64 %elements, %reach
@@ -118,13 +106,10 @@ begin:
   ; The function holds its state until the lock is given back; what is looked at behind that is loaded before.
   call void @Py_DecRef(ptr %object)
   %state = call ptr @PyByteArray_AsString(ptr %object)
-  %mode_word_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.mode}}
-  %mode_word = load ptr, ptr %mode_word_at
+  %mode_word = load Planned.mode of %state
   %mode = load i64, ptr %mode_word
-  %arrays_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.array_count}}
-  %arrays = load i64, ptr %arrays_at
-  %numbers_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.number_count}}
-  %numbers = load i64, ptr %numbers_at
+  %arrays = load Planned.array_count of %state
+  %numbers = load Planned.number_count of %state
   %wanted_count = add i64 %arrays, %numbers
   %free = icmp eq i64 %mode, 0
   %counted = icmp eq i64 %wanted_count, %positional
@@ -136,8 +121,7 @@ slow:
   %slow_result = call ptr @call_slow(ptr %self, ptr %args, i64 %positional, ptr %keywords)
   ret ptr %slow_result
 tables:
-  %number_table_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.numbers}}
-  %number_table = load ptr, ptr %number_table_at
+  %number_table = load Planned.numbers of %state
   br label %number_head
 number_head:
   %n = phi i64 [ 0, %tables ], [ %n_next, %number_fits ]
@@ -145,13 +129,11 @@ number_head:
   br i1 %n_more, label %number, label %look
 number:
   %n_place = add i64 %arrays, %n
-  %n_value_at = getelementptr ptr, ptr %args, i64 %n_place
-  %n_value = load ptr, ptr %n_value_at
+  %n_value = load ptr %n_place of %args
   %n_converted = call {{ i64, i1 }} @convert(ptr %n_value, i64 {VALUE_KINDS["i64"]})
   %n_is = extractvalue {{ i64, i1 }} %n_converted, 0
   %n_good = extractvalue {{ i64, i1 }} %n_converted, 1
-  %n_wanted_at = getelementptr i64, ptr %number_table, i64 %n
-  %n_wanted = load i64, ptr %n_wanted_at
+  %n_wanted = load i64 %n of %number_table
   %n_same = icmp eq i64 %n_is, %n_wanted
   %n_fits = and i1 %n_same, %n_good
   br i1 %n_fits, label %number_fits, label %slow
@@ -159,35 +141,29 @@ number_fits:
   %n_next = add i64 %n, 1
   br label %number_head
 look:
-  %total_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.total}}
-  %total = load i64, ptr %total_at
+  %total = load Planned.total of %state
   %nothing = icmp eq i64 %total, 0
   br i1 %nothing, label %finished, label %fill
 fill:
-  %bytes_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.block_bytes}}
-  %block_bytes = load i64, ptr %bytes_at
+  %block_bytes = load Planned.block_bytes of %state
   %block = alloca i8, i64 %block_bytes, align 16
-  %template_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.block}}
-  %template = load ptr, ptr %template_at
+  %template = load Planned.block of %state
   call void @llvm.memcpy.p0.p0.i64(ptr %block, ptr %template, i64 %block_bytes, i1 false)
-  %array_table_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.arrays}}
-  %array_table = load ptr, ptr %array_table_at
+  %array_table = load Planned.arrays of %state
   br label %array_head
 array_head:
   %a = phi i64 [ 0, %fill ], [ %a_next, %array_fits ]
   %a_more = icmp ult i64 %a, %arrays
   br i1 %a_more, label %array, label %reporting
 array:
-  %a_value_at = getelementptr ptr, ptr %args, i64 %a
-  %a_value = load ptr, ptr %a_value_at
+  %a_value = load ptr %a of %args
   %a_span = call i64 @take_span(ptr %state, ptr %a_value, ptr %address)
   %a_row = getelementptr [2 x i64], ptr %array_table, i64 %a
   %a_needs = load i64, ptr %a_row
   %a_enough = icmp sge i64 %a_span, %a_needs
   br i1 %a_enough, label %array_fits, label %slow
 array_fits:
-  %a_offset_at = getelementptr i64, ptr %a_row, i64 1
-  %a_offset = load i64, ptr %a_offset_at
+  %a_offset = load i64 1 of %a_row
   %a_target = getelementptr i8, ptr %block, i64 %a_offset
   %a_begin = load i64, ptr %address
   store i64 %a_begin, ptr %a_target
@@ -195,8 +171,7 @@ array_fits:
   br label %array_head
 reporting:
   store i64 0, ptr %report
-  %report_offset_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.report_offset}}
-  %report_offset = load i64, ptr %report_offset_at
+  %report_offset = load Planned.report_offset of %state
   %reports = icmp sge i64 %report_offset, 0
   br i1 %reports, label %report_put, label %choose
 report_put:
@@ -204,30 +179,20 @@ report_put:
   store ptr %report, ptr %report_target
   br label %choose
 choose:
-  %entry_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.entry}}
-  %number_of_entry = load i64, ptr %entry_at
-  %function_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.function}}
-  %function = load ptr, ptr %function_at
-  %scratch_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.scratch_bytes}}
-  %scratch = load i64, ptr %scratch_at
-  %alone_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.alone}}
-  %alone_word = load i64, ptr %alone_at
+  %number_of_entry = load Planned.entry of %state
+  %function = load Planned.function of %state
+  %scratch = load Planned.scratch_bytes of %state
+  %alone_word = load Planned.alone of %state
   %alone = icmp ne i64 %alone_word, 0
-  %invocations_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.invocations}}
-  %invocations = load i64, ptr %invocations_at
-  %x_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.x}}
-  %x = load i64, ptr %x_at
-  %y_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.y}}
-  %y = load i64, ptr %y_at
-  %z_at = getelementptr %Planned, ptr %state, i64 0, i32 {{Planned.z}}
-  %z = load i64, ptr %z_at
+  %invocations = load Planned.invocations of %state
+  %x = load Planned.x of %state
+  %y = load Planned.y of %state
+  %z = load Planned.z of %state
   %grid = alloca [{GRID_WORDS} x i64], align 8
   call void @llvm.memset.p0.i64(ptr %grid, i8 0, i64 {8 * GRID_WORDS}, i1 false)
   store i64 %x, ptr %grid
-  %grid_y = getelementptr i64, ptr %grid, i64 1
-  store i64 %y, ptr %grid_y
-  %grid_z = getelementptr i64, ptr %grid, i64 2
-  store i64 %z, ptr %grid_z
+  store i64 %y, i64 1 of %grid
+  store i64 %z, i64 2 of %grid
   %x4 = trunc i64 %x to i32
   %y4 = trunc i64 %y to i32
   %z4 = trunc i64 %z to i32

@@ -13,7 +13,9 @@ from typing import Final
 from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
 from vyre_py.drivers.cpu.native_run import KERNEL_LOADS, RUN_FUNCTION, STEPS_FUNCTION
 from vyre_py.drivers.native.native_entry import TOTAL_LOADS
-from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.native.structs import StructType
+from vyre_py.drivers.sharing.c_callable import CALLABLE, KERNEL
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.callable import GRID_WORDS
 
@@ -23,12 +25,16 @@ _SYMBOL: Final = "vyre_call_shared"
 _ROOM: Final = 128  # for a mutex, or a condition: 64 bytes at most on the systems that there are
 _RANGES: Final = 4  # a thread: they even out kernels whose workgroups differ
 
-# %Job: kernel, argument block, bytes of scratch memory, the next workgroup, how many there are, workgroups of a range, status, grid; then, under the mutex, who
-# still holds the job, how many help, and whether it is closed to others.
-_TYPES: Final = f"""
-{CALLABLE_TYPE}
-%Job = type {{ ptr, ptr, i64, i64, i64, i64, i32, i32, i32, i32, i64, i64, i64, [{_ROOM} x i8], [{_ROOM} x i8] }}
-%Threads = type {{ ptr, ptr, i64, i64 }}
+# Kernel, argument block, bytes of scratch memory, the next workgroup, how many there are, workgroups of a range, status, grid; then, under the mutex, how many
+# still hold the job, how many help, and whether it is closed to others.
+_JOB: Final = StructType(
+    "Job", function="ptr", block="ptr", scratch="i64", next="i64", total="i64", step="i64", status="i32", x="i32", y="i32", z="i32", held="i64", helpers="i64",
+    closed="i64", mutex=f"[{_ROOM} x i8]", condition=f"[{_ROOM} x i8]",
+)  # fmt: skip
+# What the caller lends; see `shared_call`.
+_THREADS: Final = StructType("Threads", lend="ptr", context="ptr", count="i64", quick="i64")
+
+_DECLARATIONS: Final = f"""
 {RUN_FUNCTION}
 declare ptr @calloc(i64, i64)
 declare i32 @pthread_mutex_init(ptr, ptr)
@@ -47,23 +53,16 @@ declare i64 @llvm.smax.i64(i64, i64)
 _WORK: Final = """
 define internal void @work(ptr %job) {
 entry:
-  %function = load ptr, ptr %job
-  %block_at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %block = load ptr, ptr %block_at
-  %scratch_at = getelementptr %Job, ptr %job, i64 0, i32 2
-  %scratch = load i64, ptr %scratch_at
-  %next_at = getelementptr %Job, ptr %job, i64 0, i32 3
-  %total_at = getelementptr %Job, ptr %job, i64 0, i32 4
-  %total = load i64, ptr %total_at
-  %step_at = getelementptr %Job, ptr %job, i64 0, i32 5
-  %step = load i64, ptr %step_at
-  %status_at = getelementptr %Job, ptr %job, i64 0, i32 6
-  %x_at = getelementptr %Job, ptr %job, i64 0, i32 7
-  %x = load i32, ptr %x_at
-  %y_at = getelementptr %Job, ptr %job, i64 0, i32 8
-  %y = load i32, ptr %y_at
-  %z_at = getelementptr %Job, ptr %job, i64 0, i32 9
-  %z = load i32, ptr %z_at
+  %function = load Job.function of %job
+  %block = load Job.block of %job
+  %scratch = load Job.scratch of %job
+  %next_at = address Job.next of %job
+  %total = load Job.total of %job
+  %step = load Job.step of %job
+  %status_at = address Job.status of %job
+  %x = load Job.x of %job
+  %y = load Job.y of %job
+  %z = load Job.z of %job
   br label %head
 head:
   %first = atomicrmw add ptr %next_at, i64 %step monotonic
@@ -88,9 +87,9 @@ done:
 ; Gives back the lock, and a share of the job, which goes with the last.
 define internal void @leave(ptr %job, i64 %shares) {
 entry:
-  %held_at = getelementptr %Job, ptr %job, i64 0, i32 10
-  %mutex = getelementptr %Job, ptr %job, i64 0, i32 13
-  %condition = getelementptr %Job, ptr %job, i64 0, i32 14
+  %held_at = address Job.held of %job
+  %mutex = address Job.mutex of %job
+  %condition = address Job.condition of %job
   %held = load i64, ptr %held_at
   %left = sub i64 %held, %shares
   store i64 %left, ptr %held_at
@@ -109,10 +108,10 @@ done:
 ; The work of a thread that was lent.
 define internal void @help(ptr %job) {
 entry:
-  %helpers_at = getelementptr %Job, ptr %job, i64 0, i32 11
-  %closed_at = getelementptr %Job, ptr %job, i64 0, i32 12
-  %mutex = getelementptr %Job, ptr %job, i64 0, i32 13
-  %condition = getelementptr %Job, ptr %job, i64 0, i32 14
+  %helpers_at = address Job.helpers of %job
+  %closed_at = address Job.closed of %job
+  %mutex = address Job.mutex of %job
+  %condition = address Job.condition of %job
   call i32 @pthread_mutex_lock(ptr %mutex)
   %closed = load i64, ptr %closed_at
   %late = icmp ne i64 %closed, 0
@@ -137,21 +136,20 @@ done:
 
 # What a job is made of, all else of which is zero.
 _FIELDS: Final = "\n".join(
-    f"  %field{number}_at = getelementptr %Job, ptr %job, i64 0, i32 {number}\n  store {value}, ptr %field{number}_at"
-    for number, value in enumerate((
-        "ptr %function", "ptr %block", "i64 %scratch", "i64 %first", "i64 %total", "i64 %step", "i32 0", "i32 %x", "i32 %y", "i32 %z", "i64 %shares",
-    ))
+    f"  store {_JOB.fields[field]} {value}, Job.{field} of %job"
+    for field, value in {
+        "function": "%function", "block": "%block", "scratch": "%scratch", "next": "%first", "total": "%total", "step": "%step", "status": "0",
+        "x": "%x", "y": "%y", "z": "%z", "held": "%shares",
+    }.items()
 )  # fmt: skip
 
 # Runs the workgroups from %first on in the calling thread and in those lent.
 _TOGETHER: Final = f"""
 define internal i32 @run_together(ptr %function, ptr %block, i64 %scratch, i64 %first, i64 %total, i32 %x, i32 %y, i32 %z, ptr %threads) {{
 entry:
-  %lend = load ptr, ptr %threads
-  %context_at = getelementptr %Threads, ptr %threads, i64 0, i32 1
-  %context = load ptr, ptr %context_at
-  %count_at = getelementptr %Threads, ptr %threads, i64 0, i32 2
-  %count = load i64, ptr %count_at
+  %lend = load Threads.lend of %threads
+  %context = load Threads.context of %threads
+  %count = load Threads.count of %threads
   %workers = add i64 %count, 1
   %ranges = mul i64 %workers, {_RANGES}
   %left = sub i64 %total, %first
@@ -173,11 +171,11 @@ alone:
 make:
   %shares = add i64 %wanted, 1
 {_FIELDS}
-  %status_at = getelementptr %Job, ptr %job, i64 0, i32 6
-  %helpers_at = getelementptr %Job, ptr %job, i64 0, i32 11
-  %closed_at = getelementptr %Job, ptr %job, i64 0, i32 12
-  %mutex = getelementptr %Job, ptr %job, i64 0, i32 13
-  %condition = getelementptr %Job, ptr %job, i64 0, i32 14
+  %status_at = address Job.status of %job
+  %helpers_at = address Job.helpers of %job
+  %closed_at = address Job.closed of %job
+  %mutex = address Job.mutex of %job
+  %condition = address Job.condition of %job
   call i32 @pthread_mutex_init(ptr %mutex, ptr null)
   call i32 @pthread_cond_init(ptr %condition, ptr null)
   br label %head
@@ -216,23 +214,19 @@ finish:
 _CALL: Final = f"""
 define i32 @{_SYMBOL}(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr %threads) {{
 entry:
-  %state_at = getelementptr %Callable, ptr %callable, i64 0, i32 19
-  %state = load ptr, ptr %state_at
+  %state = load Callable.state of %callable
   %mode = load i64, ptr %state
   %plain = icmp eq i64 %mode, 0
   br i1 %plain, label %plan, label %otherwise
 otherwise:
-  %call_at = getelementptr %Callable, ptr %callable, i64 0, i32 2
-  %call = load ptr, ptr %call_at
+  %call = load Callable.call of %callable
   %said = call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr null)
   ret i32 %said
 plan:
-  %bytes_at = getelementptr %Callable, ptr %callable, i64 0, i32 12
-  %bytes = load i64, ptr %bytes_at
+  %bytes = load Callable.block_bytes of %callable
   %block = alloca i8, i64 %bytes, align 16
   %grid = alloca [{GRID_WORDS} x i64], align 8
-  %plan_at = getelementptr %Callable, ptr %callable, i64 0, i32 3
-  %planner = load ptr, ptr %plan_at
+  %planner = load Callable.plan of %callable
   %number = call i32 %planner(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid)
   %planned = icmp sge i32 %number, 0
   br i1 %planned, label %fits, label %wrong
@@ -243,10 +237,8 @@ fits:
 done:
   ret i32 0
 choose:
-  %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
-  %kernels = load ptr, ptr %kernels_at
-{KERNEL_LOADS}  %count_at = getelementptr %Threads, ptr %threads, i64 0, i32 2
-  %count = load i64, ptr %count_at
+  %kernels = load Callable.kernels of %callable
+{KERNEL_LOADS}  %count = load Threads.count of %threads
   %is_lonely = icmp slt i64 %count, 1
   %is_alone = or i1 %as_one, %is_lonely
   br i1 %is_alone, label %alone, label %measure
@@ -254,12 +246,10 @@ alone:
   %status = call i32 @run_kernel(ptr %function, ptr %block, i64 %scratch, i64 0, i64 %total, i32 %x4, i32 %y4, i32 %z4)
   ret i32 %status
 measure:
-  %width_at = getelementptr %Callable, ptr %callable, i64 0, i32 15, i64 0
-  %height_at = getelementptr %Callable, ptr %callable, i64 0, i32 15, i64 1
-  %depth_at = getelementptr %Callable, ptr %callable, i64 0, i32 15, i64 2
-  %width = load i32, ptr %width_at
-  %height = load i32, ptr %height_at
-  %depth = load i32, ptr %depth_at
+  %workgroup = address Callable.workgroup of %callable
+  %width = load i32 0 of %workgroup
+  %height = load i32 1 of %workgroup
+  %depth = load i32 2 of %workgroup
   %area = mul i32 %width, %height
   %volume = mul i32 %area, %depth
   %each = zext i32 %volume to i64
@@ -267,8 +257,7 @@ measure:
   %large = icmp sge i64 %invocations, {SHARED_INVOCATIONS}
   br i1 %large, label %together, label %look
 look:
-  %quick_at = getelementptr %Threads, ptr %threads, i64 0, i32 3
-  %quick = load i64, ptr %quick_at
+  %quick = load Threads.quick of %threads
   %is_quick = icmp sle i64 %invocations, %quick
   br i1 %is_quick, label %alone, label %small
 small:
@@ -290,5 +279,5 @@ def shared_call() -> int:
     most, and a number of invocations, up to which a grid is known to take no time worth looking at.
 
     It stays for good, and waits by POSIX's mutexes: elsewhere it cannot be linked."""
-    text = "\n".join([_TYPES, _WORK, _TOGETHER, STEPS_FUNCTION, _CALL])
+    text = written_out("\n".join([_DECLARATIONS, _WORK, _TOGETHER, STEPS_FUNCTION, _CALL]), CALLABLE, KERNEL, _JOB, _THREADS)
     return jit.link("vyre-shared-call", text, (_SYMBOL,))[_SYMBOL]

@@ -13,8 +13,9 @@ from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.drivers.cuda.native import call_list
 from vyre_py.drivers.cuda.native.driver_call import extra_words, in_context
 from vyre_py.drivers.native.mode import UNUSABLE, Mode
-from vyre_py.drivers.native.structs import CALL, HEAD, argument_loads, with_fields
-from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH_TYPE, CLaunch
+from vyre_py.drivers.native.shorthand import argument_loads, written_out
+from vyre_py.drivers.native.structs import c_struct
+from vyre_py.drivers.sharing.c_launch import ALIVE_FUNCTION, LAUNCH, CLaunch
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.statuses import CStatus
 
@@ -31,27 +32,19 @@ _CONFIG_STREAM_AT: Final = 32
 # %State: the call list's state, the device's context, what makes that current and what takes it back, and
 # the word that counts threads in here: who closes the device or captures on it first says so in the mode word, and then waits for them.
 _TEXT: Final = f"""
-{LAUNCH_TYPE}
 {ALIVE_FUNCTION}
-{HEAD.definition}
-{CALL.definition}
-%State = type {{ ptr, ptr, ptr, ptr, ptr }}
-
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 ; Makes the first call of a list with the argument block as it is, on a stream if there is one; gives the status.
 define internal i32 @launch(ptr %list, ptr %stream) {{
 entry:
   %config = alloca i8, i64 {_CONFIG_BYTES}, align 8
-  %calls_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.calls}}
-  %call = load ptr, ptr %calls_at
-  %function = load ptr, ptr %call
-  %form_at = getelementptr %Call, ptr %call, i64 0, i32 {{Call.form}}
-  %form = load i64, ptr %form_at
-  %block_at = getelementptr %Call, ptr %call, i64 0, i32 {{Call.block}}
+  %call = load Head.calls of %list
+  %function = load Call.function of %call
+  %form = load Call.form of %call
+  %block_at = address Call.block of %call
   %block = load i64, ptr %block_at
-  %bytes_at = getelementptr %Call, ptr %call, i64 0, i32 {{Call.block_bytes}}
-  %bytes = load i64, ptr %bytes_at
+  %bytes = load Call.block_bytes of %call
 {extra_words("i64 %block")}  %stream_word = ptrtoint ptr %stream to i64
   %own = icmp eq i64 %stream_word, 0
   {{loads}}
@@ -76,8 +69,7 @@ as_config:
 ; What forbids the list to run; 0 where nothing does.
 define internal i32 @obstacle(ptr %list) {{
 entry:
-  %mode_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.mode}}
-  %mode_word = load ptr, ptr %mode_at
+  %mode_word = load Head.mode of %list
   %mode = load atomic i64, ptr %mode_word seq_cst, align 8
   %gone = and i64 %mode, {UNUSABLE}
   %is_gone = icmp ne i64 %gone, 0
@@ -86,7 +78,7 @@ lost:
   ret i32 {int(CStatus.LOST)}
 here:
   %captured = and i64 %mode, {_CAPTURED}
-  %invalid_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.invalid}}
+  %invalid_at = address Head.invalid of %list
   %invalid = load atomic i64, ptr %invalid_at seq_cst, align 8
   %either = or i64 %captured, %invalid
   %is_busy = icmp ne i64 %either, 0
@@ -94,10 +86,8 @@ here:
 busy:
   ret i32 {int(CStatus.BUSY)}
 look:
-  %count_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.alive_count}}
-  %count = load i64, ptr %count_at
-  %words_at = getelementptr %Head, ptr %list, i64 0, i32 {{Head.alive}}
-  %words = load ptr, ptr %words_at
+  %count = load Head.alive_count of %list
+  %words = load Head.alive of %list
   %all_there = call i1 @all_alive(i64 %count, ptr %words)
   br i1 %all_there, label %alive, label %freed
 freed:
@@ -109,12 +99,10 @@ alive:
 {in_context("launch", "ptr %list, ptr %stream")}
 define i32 @vyre_run_cuda(ptr %launch, ptr %stream) {{
 entry:
-  %x_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 0
-  %y_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 1
-  %z_at = getelementptr %Launch, ptr %launch, i64 0, i32 5, i64 2
-  %x = load i32, ptr %x_at
-  %y = load i32, ptr %y_at
-  %z = load i32, ptr %z_at
+  %grid = address Launch.grid of %launch
+  %x = load i32 0 of %grid
+  %y = load i32 1 of %grid
+  %z = load i32 2 of %grid
   %no_x = icmp eq i32 %x, 0
   %no_y = icmp eq i32 %y, 0
   %no_z = icmp eq i32 %z, 0
@@ -124,22 +112,17 @@ entry:
 done:
   ret i32 0
 begin:
-  %state_at = getelementptr %Launch, ptr %launch, i64 0, i32 17
-  %state = load ptr, ptr %state_at
-  %list = load ptr, ptr %state
-  %callers_at = getelementptr %State, ptr %state, i64 0, i32 4
-  %callers = load ptr, ptr %callers_at
+  %state = load Launch.state of %launch
+  %list = load State.list of %state
+  %callers = load State.callers of %state
   %ignored = atomicrmw add ptr %callers, i64 1 seq_cst
   %why = call i32 @obstacle(ptr %list)
   %refused = icmp ne i32 %why, 0
   br i1 %refused, label %leave, label %try
 try:
-  %context_at = getelementptr %State, ptr %state, i64 0, i32 1
-  %context = load ptr, ptr %context_at
-  %push_at = getelementptr %State, ptr %state, i64 0, i32 2
-  %push = load ptr, ptr %push_at
-  %pop_at = getelementptr %State, ptr %state, i64 0, i32 3
-  %pop = load ptr, ptr %pop_at
+  %context = load State.context of %state
+  %push = load State.push of %state
+  %pop = load State.pop of %state
   %launched = call i32 @in_context(ptr %context, ptr %push, ptr %pop, ptr %list, ptr %stream)
   br label %leave
 leave:
@@ -150,12 +133,12 @@ leave:
 """
 
 
-def _text() -> str:
-    return with_fields(_TEXT.replace("{loads}", argument_loads(_LAUNCH_ARGUMENTS)))
-
-
 class _CudaLaunchState(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("list", "context", "push", "pop", "callers"))
+
+
+def _text() -> str:
+    return written_out(_TEXT.replace("{loads}", argument_loads(_LAUNCH_ARGUMENTS)), LAUNCH, c_struct("State", _CudaLaunchState))
 
 
 @cache

@@ -139,17 +139,14 @@ ARRAYS: Final = f"""
 ; copies the sizes of %axes, and looks whether the last is that of the components of vectors
 define internal i1 @take_sizes(ptr %wanted, ptr %shape, ptr %sizes) {{
 entry:
-  %rank_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.rank}}
-  %rank = load i64, ptr %rank_at
+  %rank = load Wanted.rank of %wanted
   %bytes = mul i64 %rank, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %sizes, ptr %shape, i64 %bytes, i1 false)
-  %lanes_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.lanes}}
-  %lanes = load i64, ptr %lanes_at
+  %lanes = load Wanted.lanes of %wanted
   %scalar = icmp eq i64 %lanes, 0
   br i1 %scalar, label %yes, label %vector
 vector:
-  %last_at = getelementptr i64, ptr %shape, i64 %rank
-  %last = load i64, ptr %last_at
+  %last = load i64 %rank of %shape
   %same = icmp eq i64 %last, %lanes
   ret i1 %same
 yes:
@@ -167,10 +164,8 @@ head:
   br i1 %none, label %yes, label %look
 look:
   %axis = sub i64 %at, 1
-  %size_at = getelementptr i64, ptr %shape, i64 %axis
-  %size = load i64, ptr %size_at
-  %stride_at = getelementptr i64, ptr %strides, i64 %axis
-  %stride = load i64, ptr %stride_at
+  %size = load i64 %axis of %shape
+  %stride = load i64 %axis of %strides
   %one = icmp eq i64 %size, 1
   %fits = icmp eq i64 %stride, %step
   %good = or i1 %one, %fits
@@ -196,7 +191,7 @@ head:
   br i1 %more, label %look, label %none
 look:
   %row = getelementptr %Exchange, ptr %table, i64 %at
-  %row_type = load ptr, ptr %row
+  %row_type = load Exchange.type of %row
   %found = icmp eq ptr %row_type, %type
   br i1 %found, label %yes, label %other
 other:
@@ -210,11 +205,10 @@ none:
 
 define internal i1 @take_array(ptr %state, ptr %value, ptr %wanted, ptr %address, ptr %sizes, ptr %held) {{
 entry:
-  %tensor = alloca [6 x i64], align 8
+  %tensor = alloca %Tensor, align 8
   %type_at = getelementptr i8, ptr %value, i64 {{type_at}}
   %type = load ptr, ptr %type_at
-  %axes_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.axes}}
-  %axes = load i64, ptr %axes_at
+  %axes = load Wanted.axes of %wanted
   %is_numpy = icmp eq ptr %type, {{array_type}}
   br i1 %is_numpy, label %numpy, label %not_numpy
 no:
@@ -223,13 +217,12 @@ numpy:
   %flags_at = getelementptr i8, ptr %value, i64 {_FLAGS}
   %flags4 = load i32, ptr %flags_at
   %flags = sext i32 %flags4 to i64
-  %needs = load i64, ptr %wanted
+  %needs = load Wanted.flags of %wanted
   %has = and i64 %flags, %needs
   %flags_fit = icmp eq i64 %has, %needs
   %dtype_at = getelementptr i8, ptr %value, i64 {_DTYPE}
   %dtype = load i64, ptr %dtype_at
-  %dtype_wanted_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.dtype}}
-  %dtype_wanted = load i64, ptr %dtype_wanted_at
+  %dtype_wanted = load Wanted.dtype of %wanted
   %dtype_fits = icmp eq i64 %dtype, %dtype_wanted
   %n_axes_at = getelementptr i8, ptr %value, i64 {_RANK}
   %n_axes4 = load i32, ptr %n_axes_at
@@ -279,27 +272,19 @@ single:
 read:
   %object = phi ptr [ %words, %hold ], [ %told, %single ]
   %record = call ptr @PyByteArray_AsString(ptr %object)
-  %r_mode_at = getelementptr %Record, ptr %record, i64 0, i32 {{Record.device}}
-  %r_mode = load ptr, ptr %r_mode_at
-  %mode_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.mode}}
-  %mode = load ptr, ptr %mode_at
+  %r_mode = load Record.device of %record
+  %mode = load Entry.mode of %state
   %here = icmp eq ptr %r_mode, %mode
-  %alive_at = getelementptr %Record, ptr %record, i64 0, i32 {{Record.alive}}
-  %alive = load ptr, ptr %alive_at
+  %alive = load Record.alive of %record
   %alive_word = load i64, ptr %alive
   %lives = icmp ne i64 %alive_word, 0
-  %r_type_at = getelementptr %Record, ptr %record, i64 0, i32 {{Record.type}}
-  %r_type = load i64, ptr %r_type_at
-  %type_wanted_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.type}}
-  %type_wanted = load i64, ptr %type_wanted_at
+  %r_type = load Record.type of %record
+  %type_wanted = load Wanted.type of %wanted
   %type_fits = icmp eq i64 %r_type, %type_wanted
-  %r_axes_at = getelementptr %Record, ptr %record, i64 0, i32 {{Record.axes}}
-  %r_axes = load i64, ptr %r_axes_at
+  %r_axes = load Record.axes of %record
   %r_axes_fit = icmp eq i64 %r_axes, %axes
-  %readonly_at = getelementptr %Record, ptr %record, i64 0, i32 {{Record.readonly}}
-  %readonly = load i64, ptr %readonly_at
-  %writes_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.writes}}
-  %writes = load i64, ptr %writes_at
+  %readonly = load Record.readonly of %record
+  %writes = load Wanted.writes of %wanted
   %forbidden = and i64 %readonly, %writes
   %allowed = icmp eq i64 %forbidden, 0
   %r1 = and i1 %here, %lives
@@ -308,23 +293,19 @@ read:
   %r4 = and i1 %r3, %allowed
   br i1 %r4, label %buffer_sizes, label %no
 buffer_sizes:
-  %r_begin_at = getelementptr %Record, ptr %record, i64 0, i32 {{Record.begin}}
-  %r_begin = load i64, ptr %r_begin_at
+  %r_begin = load Record.begin of %record
   store i64 %r_begin, ptr %address
   %r_shape = getelementptr %Record, ptr %record, i64 1
   %r_fits = call i1 @take_sizes(ptr %wanted, ptr %r_shape, ptr %sizes)
   ret i1 %r_fits
 foreign:
-  %count_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.exchange_count}}
-  %count = load i64, ptr %count_at
-  %table_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.exchanges}}
-  %table = load ptr, ptr %table_at
+  %count = load Entry.exchange_count of %state
+  %table = load Entry.exchanges of %state
   %row = call ptr @exchange_of(ptr %table, i64 %count, ptr %value)
   %stranger = icmp eq ptr %row, null
   br i1 %stranger, label %no, label %grad
 grad:
-  %grad_at = getelementptr %Exchange, ptr %row, i64 0, i32 {{Exchange.grad}}
-  %looks = load i64, ptr %grad_at
+  %looks = load Exchange.grad of %row
   %does = icmp ne i64 %looks, 0
   br i1 %does, label %ask, label %view
 ask:
@@ -336,41 +317,32 @@ asked:
   %free = icmp eq ptr %grad_is, {{false}}
   br i1 %free, label %view, label %no
 view:
-  %function_at = getelementptr %Exchange, ptr %row, i64 0, i32 {{Exchange.function}}
-  %function = load ptr, ptr %function_at
+  %function = load Exchange.function of %row
   %status = call i32 %function(ptr %value, ptr %tensor)
   %failed = icmp ne i32 %status, 0
   br i1 %failed, label %error, label %viewed
 viewed:
-  %place_at = getelementptr i8, ptr %tensor, i64 8
-  %place = load i64, ptr %place_at
-  %place_wanted_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.place}}
-  %place_wanted = load i64, ptr %place_wanted_at
+  %place = load Tensor.place of %tensor
+  %place_wanted = load Wanted.place of %wanted
   %place_fits = icmp eq i64 %place, %place_wanted
-  %t_axes_at = getelementptr i8, ptr %tensor, i64 16
-  %t_axes4 = load i32, ptr %t_axes_at
+  %t_axes4 = load Tensor.axes of %tensor
   %t_axes = sext i32 %t_axes4 to i64
   %t_axes_fit = icmp eq i64 %t_axes, %axes
-  %element_at = getelementptr i8, ptr %tensor, i64 20
-  %element4 = load i32, ptr %element_at
+  %element4 = load Tensor.element of %tensor
   %element = zext i32 %element4 to i64
-  %element_wanted_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.element}}
-  %element_wanted = load i64, ptr %element_wanted_at
+  %element_wanted = load Wanted.element of %wanted
   %element_fits = icmp eq i64 %element, %element_wanted
   %t1 = and i1 %place_fits, %t_axes_fit
   %t2 = and i1 %t1, %element_fits
   br i1 %t2, label %packed, label %no
 packed:
-  %t_shape_at = getelementptr i8, ptr %tensor, i64 24
-  %t_shape = load ptr, ptr %t_shape_at
-  %t_strides_at = getelementptr i8, ptr %tensor, i64 32
-  %t_strides = load ptr, ptr %t_strides_at
+  %t_shape = load Tensor.shape of %tensor
+  %t_strides = load Tensor.strides of %tensor
   %is_packed = call i1 @contiguous(ptr %t_shape, ptr %t_strides, i64 %axes)
   br i1 %is_packed, label %tensor_sizes, label %no
 tensor_sizes:
-  %t_data = load i64, ptr %tensor
-  %begin_at = getelementptr i8, ptr %tensor, i64 40
-  %begin = load i64, ptr %begin_at
+  %t_data = load Tensor.data of %tensor
+  %begin = load Tensor.offset of %tensor
   %t_address = add i64 %t_data, %begin
   store i64 %t_address, ptr %address
   %t_fits = call i1 @take_sizes(ptr %wanted, ptr %t_shape, ptr %sizes)

@@ -16,47 +16,27 @@ from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.native.arrays import ARRAYS, NAMES, ExchangeTable, pack_wanted
 from vyre_py.drivers.native.builtins import (
     FAST_KEYWORDS,
+    SLOW_CALL,
     MethodDefinition,
-    function_addresses,
+    link_builtins,
     new_method,
     with_objects,
 )
-from vyre_py.drivers.native.structs import ENTRY, EXCHANGE, RECORD, WANTED, with_fields
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.native.structs import ENTRY
 from vyre_py.drivers.native.values import CONVERT, VALUE_KINDS
+from vyre_py.drivers.sharing.c_callable import KERNEL
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.lowering.artifact.parts import Interface
-from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.callable import GRID_WORDS
 
 __all__ = ["ENTRY_CALLS", "EntryState", "entry_method"]
 
 _STATE_NAME, _SLOW_NAME, _REST_NAME, _STREAM, _CUDA_STREAM = map(sys.intern, ("_state", "_slow", "_rest", "stream", "__cuda_stream__"))
 _WORD_BYTES: Final = 8
-_PYTHON: Final = (
-    "PyByteArray_AsString", "PyBytes_FromStringAndSize", "PyErr_Clear", "PyEval_RestoreThread", "PyEval_SaveThread", "PyFloat_AsDouble",
-    "PyLong_AsLongLongAndOverflow", "PyLong_FromLongLong", "PyObject_GetAttr", "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_Size", "Py_DecRef",
-    "Py_IncRef",
-)  # fmt: skip
 
 # What a device's text calls: `take_arguments`, `release`, and `call_rest`, which hands a plan to the method `_rest` of the function.
 ENTRY_CALLS: Final = f"""
-{ENTRY.definition}
-{WANTED.definition}
-{RECORD.definition}
-{EXCHANGE.definition}
-
-declare ptr @PyTuple_GetItem(ptr, i64)
-declare i64 @PyTuple_Size(ptr)
-declare ptr @PyByteArray_AsString(ptr)
-declare ptr @PyBytes_FromStringAndSize(ptr, i64)
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare ptr @PyLong_FromLongLong(i64)
-declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
-declare ptr @PyObject_GetAttr(ptr, ptr)
-declare void @PyErr_Clear()
-declare void @Py_IncRef(ptr)
-declare void @Py_DecRef(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 {CONVERT}
@@ -70,8 +50,7 @@ head:
   %more = icmp ult i64 %at, %count
   br i1 %more, label %look, label %done
 look:
-  %held_at = getelementptr ptr, ptr %held, i64 %at
-  %object = load ptr, ptr %held_at
+  %object = load ptr %at of %held
   %some = icmp ne ptr %object, null
   br i1 %some, label %drop, label %go_on
 drop:
@@ -87,14 +66,10 @@ done:
 ; puts the arguments where their names are in the order of declaration; false where one is unknown, given twice, or one too many
 define internal i1 @by_name(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given) {{
 entry:
-  %count_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.name_count}}
-  %count = load i64, ptr %count_at
-  %names_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.names}}
-  %names = load ptr, ptr %names_at
-  %buffers_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.buffer_count}}
-  %buffers = load i64, ptr %buffers_at
-  %params_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.param_count}}
-  %params = load i64, ptr %params_at
+  %count = load Entry.name_count of %state
+  %names = load Entry.names of %state
+  %buffers = load Entry.buffer_count of %state
+  %params = load Entry.param_count of %state
   %slots = add i64 %buffers, %params
   ; one more than names: the stream's, where the Program has one of that name
   %room = add i64 %count, 1
@@ -122,8 +97,7 @@ seek:
   %left = icmp ult i64 %number, %count
   br i1 %left, label %compare, label %no
 compare:
-  %its_at = getelementptr ptr, ptr %names, i64 %number
-  %its = load ptr, ptr %its_at
+  %its = load ptr %number of %names
   %same = icmp eq ptr %its, %name
   br i1 %same, label %found, label %on
 on:
@@ -136,8 +110,7 @@ found:
   br i1 %free, label %put, label %no
 put:
   %index = add i64 %positional, %at
-  %value_at = getelementptr ptr, ptr %args, i64 %index
-  %value = load ptr, ptr %value_at
+  %value = load ptr %index of %args
   store ptr %value, ptr %place
   %next = add i64 %at, 1
   br label %head
@@ -153,23 +126,17 @@ define internal i1 @take_arguments(ptr %state, ptr %args, i64 %positional, ptr %
                                    ptr %stream_out) {{
 entry:
   %bits = alloca i64, align 8
-  %buffers_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.buffer_count}}
-  %buffers = load i64, ptr %buffers_at
+  %buffers = load Entry.buffer_count of %state
   %held_bytes = mul i64 %buffers, 8
   call void @llvm.memset.p0.i64(ptr %held, i8 0, i64 %held_bytes, i1 false)
   %named = call i1 @by_name(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given)
   br i1 %named, label %tables, label %no
 tables:
-  %wanted_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.buffers}}
-  %wanted_table = load ptr, ptr %wanted_at
-  %params_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.param_count}}
-  %params = load i64, ptr %params_at
-  %param_table_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.params}}
-  %param_table = load ptr, ptr %param_table_at
-  %dims_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.dim_count}}
-  %dims = load i64, ptr %dims_at
-  %size_count_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.size_count}}
-  %size_count = load i64, ptr %size_count_at
+  %wanted_table = load Entry.buffers of %state
+  %params = load Entry.param_count of %state
+  %param_table = load Entry.params of %state
+  %dims = load Entry.dim_count of %state
+  %size_count = load Entry.size_count of %state
   %dim_first = sub i64 %size_count, %dims
   br label %buffer_head
 buffer_head:
@@ -177,14 +144,12 @@ buffer_head:
   %b_more = icmp ult i64 %b, %buffers
   br i1 %b_more, label %buffer, label %param_head
 buffer:
-  %b_value_at = getelementptr ptr, ptr %given, i64 %b
-  %b_value = load ptr, ptr %b_value_at
+  %b_value = load ptr %b of %given
   %b_none = icmp eq ptr %b_value, null
   br i1 %b_none, label %no, label %buffer_take
 buffer_take:
   %wanted = getelementptr %Wanted, ptr %wanted_table, i64 %b
-  %first_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {{Wanted.first}}
-  %first = load i64, ptr %first_at
+  %first = load Wanted.first of %wanted
   %b_sizes = getelementptr i64, ptr %sizes, i64 %first
   %b_address = getelementptr i64, ptr %addresses, i64 %b
   %b_held = getelementptr ptr, ptr %held, i64 %b
@@ -200,15 +165,13 @@ param_head:
   br i1 %p_more, label %param, label %dim_head
 param:
   %p_number = add i64 %buffers, %p
-  %p_value_at = getelementptr ptr, ptr %given, i64 %p_number
-  %p_value = load ptr, ptr %p_value_at
+  %p_value = load ptr %p_number of %given
   %p_none = icmp eq ptr %p_value, null
   br i1 %p_none, label %no, label %param_take
 param_take:
   %p_row = getelementptr [2 x i64], ptr %param_table, i64 %p
   %kind = load i64, ptr %p_row
-  %p_size_at = getelementptr i64, ptr %p_row, i64 1
-  %p_size = load i64, ptr %p_size_at
+  %p_size = load i64 1 of %p_row
   %converted = call {{ i64, i1 }} @convert(ptr %p_value, i64 %kind)
   %p_bits = extractvalue {{ i64, i1 }} %converted, 0
   %p_fits = extractvalue {{ i64, i1 }} %converted, 1
@@ -224,12 +187,10 @@ dim_head:
   %d_more = icmp ult i64 %d, %dims
   %d_behind = add i64 %buffers, %params
   %d_number = add i64 %d_behind, %d
-  %d_value_at = getelementptr ptr, ptr %given, i64 %d_number
-  %d_value = load ptr, ptr %d_value_at
+  %d_value = load ptr %d_number of %given
   br i1 %d_more, label %dim, label %taken
 dim:
   %d_size_number = add i64 %dim_first, %d
-  %d_size_at = getelementptr i64, ptr %sizes, i64 %d_size_number
   %d_none = icmp eq ptr %d_value, null
   br i1 %d_none, label %dim_unset, label %dim_set
 dim_set:
@@ -241,7 +202,7 @@ dim_unset:
   br label %dim_taken
 dim_taken:
   %d_size = phi i64 [ -1, %dim_unset ], [ %d_bits, %dim_set ]
-  store i64 %d_size, ptr %d_size_at
+  store i64 %d_size, i64 %d_size_number of %sizes
   %d_next = add i64 %d, 1
   br label %dim_head
 taken:
@@ -264,12 +225,9 @@ entry:
   %k = call ptr @PyBytes_FromStringAndSize(ptr %block, i64 %block_bytes)
   %method = call ptr @PyObject_GetAttr(ptr %self, ptr {{rest_name}})
   store ptr %n, ptr %given
-  %at1 = getelementptr ptr, ptr %given, i64 1
-  store ptr %b, ptr %at1
-  %at2 = getelementptr ptr, ptr %given, i64 2
-  store ptr %g, ptr %at2
-  %at3 = getelementptr ptr, ptr %given, i64 3
-  store ptr %k, ptr %at3
+  store ptr %b, ptr 1 of %given
+  store ptr %g, ptr 2 of %given
+  store ptr %k, ptr 3 of %given
   %no_n = icmp eq ptr %n, null
   %no_b = icmp eq ptr %b, null
   %no_g = icmp eq ptr %g, null
@@ -293,20 +251,7 @@ drop_method:
 end:
   ret ptr %result
 }}
-
-define internal ptr @call_slow(ptr %self, ptr %args, i64 %positional, ptr %keywords) noinline {{
-entry:
-  %method = call ptr @PyObject_GetAttr(ptr %self, ptr {{slow_name}})
-  %none = icmp eq ptr %method, null
-  br i1 %none, label %failed, label %go
-go:
-  %result = call ptr @PyObject_Vectorcall(ptr %method, ptr %args, i64 %positional, ptr %keywords)
-  call void @Py_DecRef(ptr %method)
-  ret ptr %result
-failed:
-  ret ptr null
-}}
-"""
+{SLOW_CALL}"""
 
 
 class EntryState:
@@ -372,8 +317,7 @@ def entry_method(owner: type, name: str, text: str, doc: str) -> Callable[..., A
         "array_type": np.ndarray, "buffer_type": Buffer, "state_name": _STATE_NAME, "slow_name": _SLOW_NAME, "rest_name": _REST_NAME,
         "cuda_stream_name": _CUDA_STREAM, **NAMES,
     }  # fmt: skip
-    whole = with_fields(with_objects(ENTRY_CALLS + text, objects))
-    address = jit.link("vyre-entry", whole, (name,), function_addresses(_PYTHON))[name]
+    address = link_builtins("vyre-entry", written_out(with_objects(ENTRY_CALLS + text, objects), KERNEL), (name,))[name]
     definition = MethodDefinition(b"__call__", address, FAST_KEYWORDS, doc.encode())
     _definitions.append(definition)
     made: Callable[..., Any] = new_method(owner, ctypes.addressof(definition))

@@ -30,8 +30,7 @@ __all__ = ["COUNT_FUNCTION", "C_PLAN", "TOTAL_LOADS", "NativeEntry", "EntryParts
 # Adds to the counter of a number.
 COUNT_FUNCTION: Final = """
 define internal void @add_to(ptr %counters, i64 %number, i64 %amount) alwaysinline {
-  %at = getelementptr ptr, ptr %counters, i64 %number
-  %word = load ptr, ptr %at
+  %word = load ptr %number of %counters
   %before = load i64, ptr %word
   %after = add i64 %before, %amount
   store i64 %after, ptr %word
@@ -41,11 +40,9 @@ define internal void @add_to(ptr %counters, i64 %number, i64 %amount) alwaysinli
 
 # Within a function: the workgroups of a planned %grid.
 TOTAL_LOADS: Final = """
-  %y_at = getelementptr i64, ptr %grid, i64 1
-  %z_at = getelementptr i64, ptr %grid, i64 2
-  %x = load i64, ptr %grid
-  %y = load i64, ptr %y_at
-  %z = load i64, ptr %z_at
+  %x = load i64 0 of %grid
+  %y = load i64 1 of %grid
+  %z = load i64 2 of %grid
   %xy = mul i64 %x, %y
   %total = mul i64 %xy, %z
   %none = icmp eq i64 %total, 0
@@ -94,8 +91,7 @@ begin:
   ; The function holds its state.
   call void @Py_DecRef(ptr %object)
   %state = call ptr @PyByteArray_AsString(ptr %object)
-  %mode_word_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.mode}}
-  %mode_word = load ptr, ptr %mode_word_at
+  %mode_word = load Entry.mode of %state
   %mode = load i64, ptr %mode_word
   %free = icmp eq i64 %mode, 0
   br i1 %free, label %room, label %slow
@@ -103,22 +99,17 @@ slow:
   %slow_result = call ptr @call_slow(ptr %self, ptr %args, i64 %positional, ptr %keywords)
   ret ptr %slow_result
 room:
-  %names_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.name_count}}
-  %names = load i64, ptr %names_at
+  %names = load Entry.name_count of %state
   %given_count = add i64 %names, 1
   %given = alloca ptr, i64 %given_count, align 8
-  %buffers_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.buffer_count}}
-  %buffers = load i64, ptr %buffers_at
+  %buffers = load Entry.buffer_count of %state
   %addresses = alloca i64, i64 %buffers, align 8
   %held = alloca ptr, i64 %buffers, align 8
-  %sizes_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.size_count}}
-  %size_count = load i64, ptr %sizes_at
+  %size_count = load Entry.size_count of %state
   %sizes = alloca i64, i64 %size_count, align 8
-  %params_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.params_bytes}}
-  %params_bytes = load i64, ptr %params_at
+  %params_bytes = load Entry.params_bytes of %state
   %params = alloca i8, i64 %params_bytes, align 8
-  %bytes_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.block_bytes}}
-  %block_bytes = load i64, ptr %bytes_at
+  %block_bytes = load Entry.block_bytes of %state
   %block = alloca i8, i64 %block_bytes, align 16
   %taken = call i1 @take_arguments(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given, ptr %addresses, ptr %sizes, ptr %params, ptr %held,
                                    ptr %stream_at)
@@ -128,8 +119,7 @@ give_up:
   br label %slow
 plan:
   %stream = load ptr, ptr %stream_at
-  %plan_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.plan}}
-  %planner = load ptr, ptr %plan_at
+  %planner = load Entry.plan of %state
   %number = call i32 %planner(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid)
   %planned = icmp sge i32 %number, 0
   br i1 %planned, label %fits, label %give_up

@@ -1,14 +1,14 @@
-"""The structs that Python packs and native code reads: words, in this order. Code elsewhere, in Python and in LLVM IR, names fields."""
+"""The structs that native code reads. Code elsewhere, in Python and in LLVM IR, names fields (`shorthand`)."""
 
 from __future__ import annotations
 
-import re
+import ctypes
 import struct
 from typing import Any, Final
 
 __all__ = [
-    "ARGUMENTS", "BOXES", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PLANNED", "RECORD", "SLOT", "WANTED", "NativeStruct", "argument_loads",
-    "with_fields",
+    "ARGUMENTS", "BOXES", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PIECE", "PLANNED", "RECORD", "SLOT", "STRUCTS", "WANTED", "NativeStruct",
+    "StructType", "c_struct",
 ]
 
 ARGUMENTS: Final = 16  # of a call, each a word
@@ -16,22 +16,31 @@ _WORD_BYTES: Final = 8
 _FORMATS: Final = {"ptr": "Q", "i64": "q", f"[{ARGUMENTS} x i64]": f"{ARGUMENTS}Q"}
 
 
-class NativeStruct:
-    """A struct of words. Attributes: `definition`, its type for LLVM, and `size_bytes`."""
+class StructType:
+    """A struct for LLVM. Attributes: `name`, `fields` (LLVM's types by name, in order), and `definition`."""
 
-    __slots__ = ("_numbers", "_packer", "definition", "name", "size_bytes")
+    __slots__ = ("_numbers", "definition", "fields", "name")
 
     def __init__(self, name: str, /, **fields: str) -> None:
-        """`fields` are LLVM's types by name, in order. An array comes last."""
-        self.name = name
+        self.name, self.fields = name, fields
         self.definition = f"%{name} = type {{ {', '.join(fields.values())} }}"
         self._numbers = {field: number for number, field in enumerate(fields)}
-        self._packer = struct.Struct("<" + "".join([_FORMATS[type_] for type_ in fields.values()]))
-        self.size_bytes = self._packer.size
 
     def number(self, field: str) -> int:
         """The number of a field, as LLVM counts them."""
         return self._numbers[field]
+
+
+class NativeStruct(StructType):
+    """A struct of words, which Python packs. Attribute: `size_bytes`."""
+
+    __slots__ = ("_packer", "size_bytes")
+
+    def __init__(self, name: str, /, **fields: str) -> None:
+        """An array comes last."""
+        super().__init__(name, **fields)
+        self._packer = struct.Struct("<" + "".join([_FORMATS[type_] for type_ in fields.values()]))
+        self.size_bytes = self._packer.size
 
     def offset(self, field: str) -> int:
         """Where a field begins, in bytes."""
@@ -64,9 +73,11 @@ BOXES: Final = NativeStruct(
     "Boxes", next="ptr", encode="ptr", behind="i64", type="i64", rank="i64", extents="ptr", pitches="ptr", box="ptr", strides="ptr", swizzle="i64",
     promotion="i64",
 )  # fmt: skip
+# What is written at once: an address, and as many bytes from another.
+PIECE: Final = NativeStruct("Piece", target="ptr", bytes="i64", source="ptr")
 # What a buffer says of itself. Behind it, as words, are the sizes of its axes, of which there are `axes`; `device` is the address of the device's mode word.
 RECORD: Final = NativeStruct(
-    "Record", signature="i64", begin="i64", end="i64", alive="ptr", readonly="i64", device="i64", type="i64", axes="i64",
+    "Record", signature="i64", begin="i64", end="i64", alive="ptr", readonly="i64", device="ptr", type="i64", axes="i64",
 )  # fmt: skip
 # The state of a pipeline's function begins with it; what the tables are is said in `call_state`.
 ENTRY: Final = NativeStruct(
@@ -86,6 +97,8 @@ WANTED: Final = NativeStruct(
 # A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, whether to look at `requires_grad`, and the function
 # that tells on which stream the library works now, null where there is none.
 EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64", stream="ptr")
+# DLPack's DLTensor, with a word for the device and one for the type.
+TENSOR: Final = StructType("Tensor", data="i64", place="i64", axes="i32", element="i32", shape="ptr", strides="ptr", offset="i64")
 # How calls of a function reach a GPU: the context's mode word, and the word that counts threads of C; what makes the context current and what takes that back;
 # the driver's launch, the device's own stream, the invocations of a workgroup along each axis, and the occupancy of each kernel, as f64.
 LAUNCHER: Final = NativeStruct(
@@ -93,16 +106,16 @@ LAUNCHER: Final = NativeStruct(
     occupancies="ptr",
 )  # fmt: skip
 
-_STRUCTS: Final = {one.name: one for one in (HEAD, CALL, SLOT, BOXES, RECORD, ENTRY, PLANNED, WANTED, EXCHANGE, LAUNCHER)}
-_FIELD: Final = re.compile(r"\{(\w+)\.(\w+)\}")
+# All of them by name.
+STRUCTS: Final[dict[str, StructType]] = {one.name: one for one in (HEAD, CALL, SLOT, BOXES, PIECE, RECORD, ENTRY, PLANNED, WANTED, EXCHANGE, TENSOR, LAUNCHER)}
 
 
-def with_fields(text: str) -> str:
-    """LLVM IR with the numbers of fields in place of their names: `{Head.calls}`."""
-    return _FIELD.sub(lambda match: str(_STRUCTS[match[1]].number(match[2])), text)
+def _llvm_type(type_: Any) -> str:
+    if issubclass(type_, ctypes.Array):
+        return f"[{type_._length_} x {_llvm_type(type_._type_)}]"
+    return {ctypes.c_uint32: "i32", ctypes.c_uint64: "i64"}.get(type_, "ptr")
 
 
-def argument_loads(count: int) -> str:
-    """LLVM IR that loads the first arguments of `%call` as `%v0` and so on."""
-    loads = [f"%p{n} = getelementptr %Call, ptr %call, i64 0, i32 {{Call.arguments}}, i64 {n}\n  %v{n} = load i64, ptr %p{n}" for n in range(count)]
-    return with_fields("\n  ".join(loads))
+def c_struct(name: str, fields: type[ctypes.Structure]) -> StructType:
+    """The same struct for LLVM as ctypes has: of pointers, unsigned words of 32 and 64 bits, and arrays of these."""
+    return StructType(name, **{field: _llvm_type(type_) for field, type_, *_ in fields._fields_})

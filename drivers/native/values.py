@@ -31,9 +31,6 @@ CONVERT: Final = f"""
 @least = internal constant [{_COUNT} x i64] [{_table(0)}]
 @greatest = internal constant [{_COUNT} x i64] [{_table(1)}]
 
-declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
-declare double @PyFloat_AsDouble(ptr)
-
 define internal {{ i64, i1 }} @convert(ptr %value, i64 %kind) {{
 entry:
   %overflow = alloca i32, align 4

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.drivers.native.structs import c_struct
 from vyre_py.drivers.sharing.c_launch import ABI_VERSION, ACCESSES, DEVICES, CParameter
 from vyre_py.ir.language.types import u64
 from vyre_py.lowering.llvm.callable import PlanCode
@@ -13,7 +14,7 @@ from vyre_py.lowering.llvm.callable import PlanCode
 if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
 
-__all__ = ["CALLABLE_TYPE", "KERNEL_TYPE", "CCallable", "CCallableWords", "CKernel"]
+__all__ = ["CALLABLE", "KERNEL", "CCallable", "CCallableWords", "CKernel"]
 
 _BUFFER, _VALUE, _DIM = 1, 2, 3
 
@@ -36,12 +37,8 @@ class CCallableWords(ctypes.Structure):
     )  # fmt: skip
 
 
-# The same for LLVM.
-KERNEL_TYPE: Final = "%Kernel = type { ptr, i64, i64, i64 }"
-CALLABLE_TYPE: Final = (
-    "%Callable = type { i32, i32, ptr, ptr, i32, i32, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, [3 x i32], i32, ptr, ptr, ptr }\n"
-    + KERNEL_TYPE
-)
+KERNEL: Final = c_struct("Kernel", CKernel)
+CALLABLE: Final = c_struct("Callable", CCallableWords)
 
 
 def _arguments(pipeline: Pipeline, code: PlanCode) -> list[CParameter]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.drivers.native.structs import c_struct
 from vyre_py.ir.imports import imported
 from vyre_py.ir.language.nodes import Access
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -16,7 +17,7 @@ from vyre_py.lowering.layout import Layout, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.launch import Launch, LaunchPlan
 
-__all__ = ["ABI_VERSION", "ACCESSES", "ALIVE_FUNCTION", "DEVICES", "LAUNCH_TYPE", "CLaunch", "CLaunchWords", "CParameter", "c_launch_of"]
+__all__ = ["ABI_VERSION", "ACCESSES", "ALIVE_FUNCTION", "DEVICES", "LAUNCH", "CLaunch", "CLaunchWords", "CParameter", "c_launch_of"]
 
 ABI_VERSION: Final = 1
 # VYRE_DEVICE_*: the kinds of device that have a module `c_launch`, whose `make` gives a launch's descriptor.
@@ -46,10 +47,7 @@ class CLaunchWords(ctypes.Structure):
     )  # fmt: skip
 
 
-# The same for LLVM.
-LAUNCH_TYPE: Final = (
-    "%Launch = type { i32, i32, ptr, i32, i32, [3 x i32], [3 x i32], ptr, ptr, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr }"
-)
+LAUNCH: Final = c_struct("Launch", CLaunchWords)
 
 # Whether all of so many live words, whose addresses follow one another, say that their memory was not freed.
 ALIVE_FUNCTION: Final = """
@@ -62,8 +60,7 @@ head:
   br i1 %more, label %body, label %alive
 body:
   %next = add i64 %at, 1
-  %word_at = getelementptr ptr, ptr %words, i64 %at
-  %word = load ptr, ptr %word_at
+  %word = load ptr %at of %words
   %value = load i64, ptr %word
   %dead = icmp eq i64 %value, 0
   br i1 %dead, label %freed, label %head

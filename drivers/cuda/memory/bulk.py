@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory.pinned import PinnedBlock
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.native.structs import StructType
 from vyre_py.lowering.llvm import jit
 
 __all__ = ["LANES", "Bulk", "Lane"]
@@ -24,66 +26,58 @@ LANES: Final = 2
 # A piece of page-locked memory, and the event after what last used it.
 Lane = tuple[PinnedBlock, Any]
 
-# %Job: the next chunk's number, bytes in all, bytes of a chunk, the host's and the device's address, the stream; the driver's copy,
-# event record and event wait. %Lane: address, event. Both functions give the first status that is not zero.
-_TEXT: Final = """
-%Job = type { i64, i64, i64, i64, i64, i64, ptr, ptr, ptr }
-%Lane = type { i64, i64 }
+# The next chunk's number, bytes in all, bytes of a chunk, the host's and the device's address, the stream; the driver's copy, event record and event wait.
+_JOB: Final = StructType(
+    "Job", next="i64", total="i64", chunk="i64", host="i64", device="i64", stream="i64", copy="ptr", record="ptr", wait="ptr",
+)  # fmt: skip
+_LANE: Final = StructType("Lane", address="i64", event="i64")
 
+# Both functions give the first status that is not zero.
+_TEXT: Final = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 
 ; The offset of a chunk, which no other thread gets; the total of bytes, or more, when none is left.
 define internal i64 @take(ptr %job) {
   %number = atomicrmw add ptr %job, i64 1 monotonic
-  %chunk_at = getelementptr %Job, ptr %job, i64 0, i32 2
-  %chunk = load i64, ptr %chunk_at
+  %chunk = load Job.chunk of %job
   %offset = mul i64 %number, %chunk
   ret i64 %offset
 }
 
 ; Leaves no chunk for any thread.
 define internal void @stop(ptr %job) {
-  %total_at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %total = load i64, ptr %total_at
+  %total = load Job.total of %job
   %last = add i64 %total, 1
   %ignored = atomicrmw add ptr %job, i64 %last monotonic
   ret void
 }
 
 define internal i64 @bytes_of(ptr %job, i64 %offset) {
-  %total_at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %total = load i64, ptr %total_at
-  %chunk_at = getelementptr %Job, ptr %job, i64 0, i32 2
-  %chunk = load i64, ptr %chunk_at
+  %total = load Job.total of %job
+  %chunk = load Job.chunk of %job
   %rest = sub i64 %total, %offset
   %size = call i64 @llvm.umin.i64(i64 %rest, i64 %chunk)
   ret i64 %size
 }
 
 define internal i32 @wait_for(ptr %job, ptr %lane) {
-  %event_at = getelementptr %Lane, ptr %lane, i64 0, i32 1
-  %event = load i64, ptr %event_at
-  %wait_at = getelementptr %Job, ptr %job, i64 0, i32 8
-  %wait = load ptr, ptr %wait_at
+  %event = load Lane.event of %lane
+  %wait = load Job.wait of %job
   %status = call i32 %wait(i64 %event)
   ret i32 %status
 }
 
 ; Has the device copy, and records the lane's event behind it.
 define internal i32 @enqueue(ptr %job, ptr %lane, i64 %target, i64 %source, i64 %size) {
-  %stream_at = getelementptr %Job, ptr %job, i64 0, i32 5
-  %stream = load i64, ptr %stream_at
-  %copy_at = getelementptr %Job, ptr %job, i64 0, i32 6
-  %copy = load ptr, ptr %copy_at
+  %stream = load Job.stream of %job
+  %copy = load Job.copy of %job
   %status = call i32 %copy(i64 %target, i64 %source, i64 %size, i64 %stream)
   %good = icmp eq i32 %status, 0
   br i1 %good, label %record, label %done
 record:
-  %event_at = getelementptr %Lane, ptr %lane, i64 0, i32 1
-  %event = load i64, ptr %event_at
-  %record_at = getelementptr %Job, ptr %job, i64 0, i32 7
-  %record_function = load ptr, ptr %record_at
+  %event = load Lane.event of %lane
+  %record_function = load Job.record of %job
   %recorded = call i32 %record_function(i64 %event, i64 %stream)
   ret i32 %recorded
 done:
@@ -92,12 +86,9 @@ done:
 
 define i64 @vyre_upload(ptr %job, ptr %lanes) {
 entry:
-  %host_at = getelementptr %Job, ptr %job, i64 0, i32 3
-  %host = load i64, ptr %host_at
-  %device_at = getelementptr %Job, ptr %job, i64 0, i32 4
-  %device = load i64, ptr %device_at
-  %total_at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %total = load i64, ptr %total_at
+  %host = load Job.host of %job
+  %device = load Job.device of %job
+  %total = load Job.total of %job
   br label %head
 head:
   %turn = phi i64 [ 0, %entry ], [ %next, %sent ]
@@ -108,7 +99,7 @@ chosen:
   %size = call i64 @bytes_of(ptr %job, i64 %offset)
   %number = and i64 %turn, 1
   %lane = getelementptr %Lane, ptr %lanes, i64 %number
-  %pinned = load i64, ptr %lane
+  %pinned = load Lane.address of %lane
   %used = icmp uge i64 %turn, 2
   br i1 %used, label %waits, label %fill
 waits:
@@ -142,11 +133,10 @@ define internal i32 @drain(ptr %job, ptr %lane, i64 %offset) {
   %good = icmp eq i32 %waited, 0
   br i1 %good, label %copy, label %done
 copy:
-  %host_at = getelementptr %Job, ptr %job, i64 0, i32 3
-  %host = load i64, ptr %host_at
+  %host = load Job.host of %job
   %to_word = add i64 %host, %offset
   %to = inttoptr i64 %to_word to ptr
-  %pinned = load i64, ptr %lane
+  %pinned = load Lane.address of %lane
   %from = inttoptr i64 %pinned to ptr
   %size = call i64 @bytes_of(ptr %job, i64 %offset)
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %size, i1 false)
@@ -157,10 +147,8 @@ done:
 
 define i64 @vyre_download(ptr %job, ptr %lanes) {
 entry:
-  %device_at = getelementptr %Job, ptr %job, i64 0, i32 4
-  %device = load i64, ptr %device_at
-  %total_at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %total = load i64, ptr %total_at
+  %device = load Job.device of %job
+  %total = load Job.total of %job
   br label %head
 head:
   ; What the two lanes hold, the one that is next first; -1 for nothing.
@@ -181,7 +169,7 @@ empty:
   br i1 %some, label %chosen, label %last
 chosen:
   %size = call i64 @bytes_of(ptr %job, i64 %offset)
-  %pinned = load i64, ptr %lane
+  %pinned = load Lane.address of %lane
   %there = add i64 %device, %offset
   %given = call i32 @enqueue(ptr %job, ptr %lane, i64 %pinned, i64 %there, i64 %size)
   %good = icmp eq i32 %given, 0
@@ -212,7 +200,7 @@ over:
 @cache
 def _functions() -> dict[str, Callable[..., int]]:
     """The two ways, as functions that give the interpreter's lock away while they run."""
-    made = jit.link("vyre-bulk", _TEXT, ("vyre_upload", "vyre_download"))
+    made = jit.link("vyre-bulk", written_out(_TEXT, _JOB, _LANE), ("vyre_upload", "vyre_download"))
     form = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
     return {name: form(address) for name, address in made.items()}
 
@@ -226,7 +214,7 @@ class Bulk:
         self._run = _functions()["vyre_upload" if up else "vyre_download"]
         copy = context.function("cuMemcpyHtoDAsync" if up else "cuMemcpyDtoHAsync")
         record, wait = context.function("cuEventRecord"), context.function("cuEventSynchronize")
-        self._job = (ctypes.c_uint64 * 9)(0, size_bytes, chunk_bytes, host, device, stream, copy, record, wait)
+        self._job = (ctypes.c_uint64 * len(_JOB.fields))(0, size_bytes, chunk_bytes, host, device, stream, copy, record, wait)
 
     def work(self, lanes: tuple[Lane, Lane]) -> None:
         """Copies chunks, through two lanes of a chunk's size, until none is left. Of an upload the last ones may be on their way on return, and the lanes'

@@ -9,6 +9,8 @@ So a bound launch is one call of `cuLaunchKernel`, and a sequence is a longer li
 blocks: a list uses their content at its start.
 
 `set_method` makes the method that changes argument blocks (`launch.set`), in native code for plain cases.
+
+The code itself is in `list_code` and `set_code`.
 """
 
 from __future__ import annotations
@@ -23,32 +25,22 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final, NamedTuple
 
-from vyre_py.drivers.cuda.native.code import PYTHON_FUNCTIONS, TEXT
-from vyre_py.drivers.cuda.native.driver_call import EXTRA_WORDS
+from vyre_py.drivers.cuda.native.list_code import LIST_CODE
+from vyre_py.drivers.cuda.native.set_code import SET_CODE
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.native.builtins import (
     FAST_KEYWORDS,
     NO_ARGUMENTS,
     ONE_ARGUMENT,
     MethodDefinition,
-    function_addresses,
+    link_builtins,
     new_builtin,
     new_method,
     with_objects,
 )
-from vyre_py.drivers.native.structs import (
-    ARGUMENTS,
-    BOXES,
-    CALL,
-    HEAD,
-    RECORD,
-    SLOT,
-    NativeStruct,
-    argument_loads,
-    with_fields,
-)
-from vyre_py.drivers.native.values import CONVERT, VALUE_KINDS
-from vyre_py.lowering.llvm import jit
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.native.structs import ARGUMENTS, CALL, HEAD, PIECE, SLOT, NativeStruct
+from vyre_py.drivers.native.values import VALUE_KINDS
 
 __all__ = [
     "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNCHECKED", "Call", "CallList", "ListForm", "SlotRow",
@@ -120,10 +112,7 @@ class SlotRow:
 def _text() -> str:
     """The code, with the addresses of Python's own objects."""
     objects = {"buffer_type": Buffer, "state_name": _STATE_NAME, "record_name": _RECORD_NAME, "slow_name": _SLOW_NAME}
-    text = with_objects(TEXT.replace("{convert}", CONVERT).replace("{extra_words}", EXTRA_WORDS), objects)
-    arguments = ", ".join(f"i64 %{'x' if n in (3, 10) else 'v'}{n}" for n in range(ARGUMENTS))
-    text = text.replace("{structs}", "\n".join([one.definition for one in (HEAD, CALL, SLOT, BOXES, RECORD)]))
-    return with_fields(text.replace("{loads}", argument_loads(ARGUMENTS)).replace("{arguments}", arguments))
+    return written_out(with_objects(LIST_CODE + SET_CODE, objects))
 
 
 class _Builtins:
@@ -131,7 +120,7 @@ class _Builtins:
 
     def __init__(self) -> None:
         exports = ("vyre_call", "vyre_repeat", "vyre_resume", "vyre_set", "vyre_scatter")
-        self._library = jit.link("vyre-builtins", _text(), exports, function_addresses(PYTHON_FUNCTIONS))
+        self._library = link_builtins("vyre-builtins", _text(), exports)
         self._definitions = {
             "call": self._definition("vyre_call", b"call", NO_ARGUMENTS, b"Makes all calls; the GPU's work goes on after it returns."),
             "resume": self._definition("vyre_resume", b"resume", ONE_ARGUMENT, b"Makes the calls from a number on."),
@@ -161,7 +150,7 @@ class _Builtins:
         for address, data in pieces:
             source = ctypes.c_char_p(data)
             held.append(source)
-            table += struct.pack("<QqQ", address, len(data), ctypes.cast(source, ctypes.c_void_p).value or 0)
+            table += PIECE.pack(address, len(data), ctypes.cast(source, ctypes.c_void_p).value or 0)
         self._scatter(bytes(table), len(pieces))
 
 

@@ -11,37 +11,29 @@ from typing import Final
 
 from vyre_py.drivers.cuda.native.driver_call import extra_words, in_context
 from vyre_py.drivers.native.native_entry import C_PLAN, COUNT_FUNCTION, entry_begin
-from vyre_py.drivers.native.structs import LAUNCHER, with_fields
-from vyre_py.drivers.sharing.c_callable import CALLABLE_TYPE, KERNEL_TYPE
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.sharing.c_callable import CALLABLE, KERNEL
 from vyre_py.lowering.llvm.callable import GRID_WORDS
 
 __all__ = ["C_CALL", "C_CALL_SYMBOL", "ENQUEUE", "ENQUEUE_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
 
 _LAUNCHED_AT: Final = 3  # of the grid's words, the first of those that the entry takes
 
+# Within a function: the workgroups that the entry takes, of a planned %grid.
+_GROUP_LOADS: Final = "\n".join(f"  %g{axis} = load i64 {_LAUNCHED_AT + number} of %grid" for number, axis in enumerate("xyz"))
+
 # Launches the kernel of a planned number with a planned block; the first three of the grid's words are not looked at. Gives the driver's status.
 _LAUNCH_FUNCTION: Final = f"""
-{LAUNCHER.definition}
 define internal i32 @launch_kernel(ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
 entry:
-{extra_words("ptr %block")}  %function = load i64, ptr %kernel
-  %shared_at = getelementptr %Kernel, ptr %kernel, i64 0, i32 2
-  %shared = load i64, ptr %shared_at
-  %gx_at = getelementptr i64, ptr %grid, i64 {_LAUNCHED_AT}
-  %gy_at = getelementptr i64, ptr %grid, i64 {_LAUNCHED_AT + 1}
-  %gz_at = getelementptr i64, ptr %grid, i64 {_LAUNCHED_AT + 2}
-  %gx = load i64, ptr %gx_at
-  %gy = load i64, ptr %gy_at
-  %gz = load i64, ptr %gz_at
-  %width_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.width}}
-  %height_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.height}}
-  %depth_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.depth}}
-  %width = load i64, ptr %width_at
-  %height = load i64, ptr %height_at
-  %depth = load i64, ptr %depth_at
-  %launch_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.launch}}
-  %launch = load ptr, ptr %launch_at
-  %status = call i32 %launch(i64 %function, i64 %gx, i64 %gy, i64 %gz, i64 %width, i64 %height, i64 %depth, i64 %shared, i64 %stream, i64 0,
+{extra_words("ptr %block")}  %function = load Kernel.function of %kernel
+  %shared = load Kernel.workgroup_bytes of %kernel
+{_GROUP_LOADS}
+  %width = load Launcher.width of %launcher
+  %height = load Launcher.height of %launcher
+  %depth = load Launcher.depth of %launcher
+  %launch = load Launcher.launch of %launcher
+  %status = call i32 %launch(ptr %function, i64 %gx, i64 %gy, i64 %gz, i64 %width, i64 %height, i64 %depth, i64 %shared, i64 %stream, i64 0,
                              i64 %extra_word)
   ret i32 %status
 }}
@@ -54,33 +46,27 @@ _ENQUEUE_FUNCTION: Final = f"""
 {in_context("launch_kernel", "ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes")}
 define i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
 entry:
-  %context_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.context}}
-  %context = load ptr, ptr %context_at
-  %push_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.push}}
-  %push = load ptr, ptr %push_at
-  %pop_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.pop}}
-  %pop = load ptr, ptr %pop_at
+  %context = load Launcher.context of %launcher
+  %push = load Launcher.push of %launcher
+  %pop = load Launcher.pop of %launcher
   %status = call i32 @in_context(ptr %context, ptr %push, ptr %pop, ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes)
   ret i32 %status
 }}
 """
 # By itself, for callers that pack blocks.
-ENQUEUE: Final = with_fields(f"{KERNEL_TYPE}\n{_ENQUEUE_FUNCTION}")
+ENQUEUE: Final = written_out(_ENQUEUE_FUNCTION, KERNEL)
 
 C_CALL_SYMBOL: Final = "vyre_call_cuda"
 # What follows the plan in its text. Its state is a launcher, whose word of callers counts threads in here: who closes the device or captures on it first says
 # so in the mode word, and then waits for them.
-C_CALL: Final = with_fields(f"""
-{CALLABLE_TYPE}
+C_CALL: Final = written_out(f"""
 {_ENQUEUE_FUNCTION}
 define i32 @{C_CALL_SYMBOL}(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr %stream) {{
 entry:
   %block = alloca i8, i64 {{block_bytes}}, align 16
   %grid = alloca [{GRID_WORDS} x i64], align 8
-  %state_at = getelementptr %Callable, ptr %callable, i64 0, i32 19
-  %launcher = load ptr, ptr %state_at
-  %callers_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.callers}}
-  %callers = load ptr, ptr %callers_at
+  %launcher = load Callable.state of %callable
+  %callers = load Launcher.callers of %launcher
   %came = atomicrmw add ptr %callers, i64 1 seq_cst
   %status = call i32 @planned_call(ptr %callable, ptr %launcher, ptr %addresses, ptr %sizes, ptr %params, ptr %stream, ptr %block, ptr %grid)
   %went = atomicrmw sub ptr %callers, i64 1 seq_cst
@@ -89,25 +75,21 @@ entry:
 
 define internal i32 @planned_call(ptr %callable, ptr %launcher, ptr %addresses, ptr %sizes, ptr %params, ptr %stream, ptr %block, ptr %grid) {{
 entry:
-  %mode_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.mode}}
-  %mode_word = load ptr, ptr %mode_at
+  %mode_word = load Launcher.mode of %launcher
   %mode = load atomic i64, ptr %mode_word seq_cst, align 8
 {C_PLAN}run:
-  %kernels_at = getelementptr %Callable, ptr %callable, i64 0, i32 13
-  %kernels = load ptr, ptr %kernels_at
+  %kernels = load Callable.kernels of %callable
   %index = zext i32 %number to i64
   %kernel = getelementptr %Kernel, ptr %kernels, i64 %index
-  %bytes_at = getelementptr %Callable, ptr %callable, i64 0, i32 12
-  %bytes = load i64, ptr %bytes_at
-  %own_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.stream}}
-  %own = load i64, ptr %own_at
+  %bytes = load Callable.block_bytes of %callable
+  %own = load Launcher.stream of %launcher
   %given = ptrtoint ptr %stream to i64
   %unset = icmp eq i64 %given, 0
   %chosen = select i1 %unset, i64 %own, i64 %given
   %status = call i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, ptr %grid, i64 %chosen, ptr %block, i64 %bytes)
   ret i32 %status
 }}
-""")
+""", CALLABLE, KERNEL)
 
 # Which stream a launch over %given arguments goes to; the flag is false for what has to go through Python.
 _STREAM_FUNCTIONS: Final = """
@@ -165,10 +147,8 @@ entry:
   br i1 %any, label %first, label %own
 first:
   ; the row of a library's type, null for Buffers
-  %count_at = getelementptr %Entry, ptr %state, i64 0, i32 {Entry.exchange_count}
-  %count = load i64, ptr %count_at
-  %table_at = getelementptr %Entry, ptr %state, i64 0, i32 {Entry.exchanges}
-  %table = load ptr, ptr %table_at
+  %count = load Entry.exchange_count of %state
+  %table = load Entry.exchanges of %state
   %first_value = load ptr, ptr %given
   %row = call ptr @exchange_of(ptr %table, i64 %count, ptr %first_value)
   br label %head
@@ -177,8 +157,7 @@ head:
   %more = icmp ult i64 %at, %buffers
   br i1 %more, label %look, label %alike
 look:
-  %value_at = getelementptr ptr, ptr %given, i64 %at
-  %value = load ptr, ptr %value_at
+  %value = load ptr %at of %given
   %its = call ptr @exchange_of(ptr %table, i64 %count, ptr %value)
   %is_same = icmp eq ptr %its, %row
   br i1 %is_same, label %same, label %no
@@ -190,21 +169,17 @@ alike:
   br i1 %ours, label %own, label %theirs
 own:
   %unset = icmp eq ptr %stream, null
-  %own_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {Launcher.stream}
-  %own_handle = load i64, ptr %own_at
+  %own_handle = load Launcher.stream of %launcher
   %o0 = insertvalue { i64, i1 } poison, i64 %own_handle, 0
   %o1 = insertvalue { i64, i1 } %o0, i1 %unset, 1
   ret { i64, i1 } %o1
 theirs:
-  %asked_at = getelementptr %Exchange, ptr %row, i64 0, i32 {Exchange.stream}
-  %asked = load ptr, ptr %asked_at
+  %asked = load Exchange.stream of %row
   %silent = icmp eq ptr %asked, null
   br i1 %silent, label %no, label %ask
 ask:
-  %wanted_at = getelementptr %Entry, ptr %state, i64 0, i32 {Entry.buffers}
-  %wanted = load ptr, ptr %wanted_at
-  %place_at = getelementptr %Wanted, ptr %wanted, i64 0, i32 {Wanted.place}
-  %place = load i64, ptr %place_at
+  %wanted = load Entry.buffers of %state
+  %place = load Wanted.place of %wanted
   %kind = trunc i64 %place to i32
   %high = lshr i64 %place, 32
   %ordinal = trunc i64 %high to i32
@@ -240,15 +215,13 @@ ENTRY_CALL_SYMBOL: Final = "vyre_entry_cuda"
 # The builtin, after `ENTRY_CALLS`; `Entry.extra` is the address of a launcher. The mode is looked at again before the launch, since an object's own code may
 # have run meanwhile; from there on this thread is counted in the word after the mode.
 ENTRY_CALL: Final = f"""
-{KERNEL_TYPE}
 {_LAUNCH_FUNCTION}
 {_STREAM_FUNCTIONS}
 {COUNT_FUNCTION}
 declare double @llvm.rint.f64(double)
 {entry_begin(ENTRY_CALL_SYMBOL)}
 choose:
-  %launcher_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.extra}}
-  %launcher = load ptr, ptr %launcher_at
+  %launcher = load Entry.extra of %state
   %chosen = call {{ i64, i1 }} @stream_of(ptr %state, ptr %launcher, ptr %given, i64 %buffers, ptr %stream)
   %handle = extractvalue {{ i64, i1 }} %chosen, 0
   %ordered = extractvalue {{ i64, i1 }} %chosen, 1
@@ -257,8 +230,7 @@ choose:
   %go = and i1 %ordered, %still_free
   br i1 %go, label %launch, label %give_up
 launch:
-  %kernels_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.kernels}}
-  %kernels = load ptr, ptr %kernels_at
+  %kernels = load Entry.kernels of %state
   %index = zext i32 %number to i64
   %kernel = getelementptr %Kernel, ptr %kernels, i64 %index
   %busy_at = getelementptr i64, ptr %mode_word, i64 1
@@ -275,29 +247,19 @@ launch:
   br i1 %launched, label %count, label %give_up
 count:
   call void @release(ptr %held, i64 %buffers)
-  %gx_at = getelementptr i64, ptr %grid, i64 {_LAUNCHED_AT}
-  %gy_at = getelementptr i64, ptr %grid, i64 {_LAUNCHED_AT + 1}
-  %gz_at = getelementptr i64, ptr %grid, i64 {_LAUNCHED_AT + 2}
-  %gx = load i64, ptr %gx_at
-  %gy = load i64, ptr %gy_at
-  %gz = load i64, ptr %gz_at
+{_GROUP_LOADS}
   %gxy = mul i64 %gx, %gy
   %groups = mul i64 %gxy, %gz
-  %workgroup_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.workgroup}}
-  %workgroup = load i64, ptr %workgroup_at
+  %workgroup = load Entry.workgroup of %state
   %invocations = mul i64 %groups, %workgroup
-  %occupancies_at = getelementptr %Launcher, ptr %launcher, i64 0, i32 {{Launcher.occupancies}}
-  %occupancies = load ptr, ptr %occupancies_at
-  %occupancy_at = getelementptr double, ptr %occupancies, i64 %index
-  %occupancy = load double, ptr %occupancy_at
+  %occupancies = load Launcher.occupancies of %launcher
+  %occupancy = load double %index of %occupancies
   %invocations_f = uitofp i64 %invocations to double
   %busy_f = fmul double %invocations_f, %occupancy
   %rounded = call double @llvm.rint.f64(double %busy_f)
   %occupied = fptoui double %rounded to i64
-  %asked_at = getelementptr i64, ptr %grid, i64 {GRID_WORDS - 1}
-  %asked = load i64, ptr %asked_at
-  %counters_at = getelementptr %Entry, ptr %state, i64 0, i32 {{Entry.counters}}
-  %counters = load ptr, ptr %counters_at
+  %asked = load i64 {GRID_WORDS - 1} of %grid
+  %counters = load Entry.counters of %state
   call void @add_to(ptr %counters, i64 0, i64 1)
   call void @add_to(ptr %counters, i64 1, i64 %asked)
   call void @add_to(ptr %counters, i64 2, i64 %invocations)

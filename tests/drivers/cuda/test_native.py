@@ -37,7 +37,10 @@ from vyre_py.drivers.cuda.native.call_list import (
 from vyre_py.drivers.errors import BindingError, DeviceUnavailable
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
-from vyre_py.drivers.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, with_fields
+from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.native.structs import ARGUMENTS, CALL, HEAD, RECORD, SLOT, c_struct
+from vyre_py.drivers.sharing.c_callable import CCallableWords, CKernel
+from vyre_py.drivers.sharing.c_launch import CLaunchWords
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.types import SCALARS, f32, i32
 from vyre_py.ir.text.parser import parse
@@ -71,25 +74,56 @@ class Owner:
 
 @pytest.mark.parametrize("one", [HEAD, CALL, SLOT, RECORD], ids=lambda one: one.name)
 def test_native_code_counts_fields_as_python_packs_them(one):
-    """Each field is set apart from the others by Python, and read by native code that names it."""
-    names = list(one._numbers)
+    """Each field is set apart from the others by Python, and read by native code that names it, which then puts another value there."""
+    names = list(one.fields)
     words = len(names) + (ARGUMENTS - 1) * (one is CALL)
     packed = bytearray(one.size_bytes)
     one.pack_into(packed, 0, *range(1, words + 1))
     at = ctypes.addressof((ctypes.c_char * len(packed)).from_buffer(packed))
     reads = [
-        f"define i64 @read_{name}(ptr %x) {{\n  %at = getelementptr %{one.name}, ptr %x, i64 0, i32 {{{one.name}.{name}}}\n"
-        "  %v = load i64, ptr %at\n  ret i64 %v\n}\n"
+        f"define i64 @read_{name}(ptr %x, i64 %new) {{\n  %at = address {one.name}.{name} of %x\n  %v = load i64 0 of %at\n"
+        f"  store i64 %new, {one.name}.{name} of %x\n  ret i64 %v\n}}\n"
         for name in names
     ]  # fmt: skip
-    made = jit.link(f"fields-{one.name}", with_fields(f"{one.definition}\n{''.join(reads)}"), tuple([f"read_{name}" for name in names]))
-    read = [ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(made[f"read_{name}"])(at) for name in names]
-    assert read == [struct.unpack_from("<q", packed, one.offset(name))[0] for name in names] == list(range(1, len(names) + 1))
+    made = jit.link(f"fields-{one.name}", written_out("".join(reads)), tuple([f"read_{name}" for name in names]))
+    functions = [ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(made[f"read_{name}"]) for name in names]
+    read = [function(at, -number) for number, function in enumerate(functions, 1)]
+    assert read == list(range(1, len(names) + 1))
+    assert [struct.unpack_from("<q", packed, one.offset(name))[0] for name in names] == [-number for number in read]
+
+
+@pytest.mark.parametrize("words", [CLaunchWords, CCallableWords, CKernel], ids=lambda words: words.__name__)
+def test_native_code_finds_the_fields_of_structs_for_c(words):
+    one = c_struct("Words", words)
+    assert list(one.fields) == [name for name, _ in words._fields_]
+    text = "".join(f"define ptr @at_{name}(ptr %x) {{\n  %at = address Words.{name} of %x\n  ret ptr %at\n}}\n" for name in one.fields)
+    made = jit.link("fields-c", written_out(text, one), tuple([f"at_{name}" for name in one.fields]))
+    base = 1 << 20
+    at = [ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(made[f"at_{name}"])(base) - base for name in one.fields]
+    assert at == [getattr(words, name).offset for name in one.fields]
+
+
+def test_shorthand_reads_and_writes_elements():
+    text = """
+define i64 @swapped(ptr %words, i64 %n) {
+  %first = load i64 0 of %words
+  %other = load i64 %n of %words
+  store i64 %other, i64 0 of %words
+  store i64 %first, i64 %n of %words
+  ret i64 %other
+}
+"""
+    words = (ctypes.c_int64 * 4)(5, 6, 7, 8)
+    swapped = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(jit.link("elements", written_out(text), ("swapped",))["swapped"])
+    assert swapped(ctypes.addressof(words), 2) == 7
+    assert list(words) == [7, 6, 5, 8]
 
 
 def test_a_field_that_is_not_there_is_refused():
     with pytest.raises(KeyError):
-        with_fields("i32 {Head.nothing}")
+        written_out("  %x = load Head.nothing of %y\n")
+    with pytest.raises(KeyError):
+        written_out("  store i64 0, Nobody.calls of %y\n")
 
 
 def called(function):
