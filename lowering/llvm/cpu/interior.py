@@ -6,12 +6,14 @@
 
 Such a Program's body is written twice. Before it a few scalar comparisons say which one a chunk takes: that the lanes of an index that steps by a constant lie
 within the axis, from the first to the last; that all lanes answer a comparison alike; that their quotient by one number is the same, and so their
-remainder steps by one.
+remainder steps by one. A body that is one guarded block has a third way: none of it, where no lane passes the guard.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 from vyre_py.ir.language.effects import Effect, any_of
@@ -19,6 +21,9 @@ from vyre_py.ir.language.nodes import (
     Atom,
     Atomic,
     Const,
+    Else,
+    End,
+    If,
     Let,
     Load,
     MemoryStatement,
@@ -51,9 +56,10 @@ _MOST_WITH_LOOPS: Final = 48
 @dataclass(slots=True)
 class Interior:
     """What holds in a chunk where `condition` does: the values of statements, by their results, and of accesses the axes that they are inside of, as bits,
-    by their place in the body."""
+    by their place in the body. Where the test `outside` holds no lane does anything; empty where there is no such test."""
 
     condition: str = ""
+    outside: str = ""
     values: dict[int, LaneValue] = field(default_factory=dict)
     inside: dict[int, int] = field(default_factory=dict)
 
@@ -71,7 +77,21 @@ def find_interior(memories: Memories, region: BarrierFreeRegion) -> Interior | N
     finder = _Finder(memories, start)
     for index, s in enumerate(body, start):
         finder.look(index, s)
+    guard = _guard(body)
+    finder.found.outside = finder.none.get(guard, "") if guard is not None else ""
     return finder.found if finder.gains else None
+
+
+def _guard(body: Sequence[Statement]) -> int | None:
+    """The condition of the one block that a body is, behind what only computes; None where it is more."""
+    first = next((index for index, s in enumerate(body) if not isinstance(s, Let)), None)
+    if first is None or not isinstance(body[first], If):
+        return None
+    depths = list(accumulate([s.opens - isinstance(s, End) for s in body[first:]]))
+    if 0 in depths[:-1] or any(depth == 1 and isinstance(s, Else) for depth, s in zip(depths, body[first:], strict=True)):
+        return None
+    condition = body[first].args[0]
+    return condition.id if isinstance(condition, Value) else None
 
 
 def _asks(s: Statement, proven: int) -> bool:
@@ -88,6 +108,7 @@ class _Finder:
         self.memories, self.state, self.w = memories, memories.state, memories.w
         self.before = {s.result.id for s in self.state.program.body[:start] if s.result is not None}
         self.found = Interior()
+        self.none: dict[int, str] = {}  # comparison -> the test that no lane's answer is true
         self.gains = False
 
     def look(self, index: int, s: Statement) -> None:
@@ -130,20 +151,24 @@ class _Finder:
         condition = self.found.condition
         self.found.condition = self.w.let(f"and i1 {condition}, {test}") if condition else test
 
-    def _last(self, value: LaneValue) -> str:
-        """The last lane's, after which nothing has wrapped."""
+    def _last(self, value: LaneValue) -> tuple[str, str]:
+        """The last lane's, and the test that nothing wraps on the way there, which is required."""
         last = self.w.let(f"add i32 {value.name}, {value.step * (self.state.width - 1)}")
-        self._require(self.w.let(f"icmp {'s' if value.type.is_signed else 'u'}ge i32 {last}, {value.name}"))
-        return last
+        steady = self.w.let(f"icmp {'s' if value.type.is_signed else 'u'}ge i32 {last}, {value.name}")
+        self._require(steady)
+        return last, steady
 
     def _compared(self, s: Let, args: list[LaneValue]) -> LaneValue:
         """A comparison that all lanes answer as the first and the last do: that an index lies above a number, and below any other bound."""
         less = (s.op.name in _LESS) == args[1].is_uniform
         answer = less != any(a.const is not None for a in args)
-        ends = [a.name if a.is_uniform else self._last(a) for a in args]
-        for names in ([a.name for a in args], ends):
-            test = self.w.rows[s.op.name](self.w, 1, args[0].type, bool_, names)
+        last, steady = next(self._last(a) for a in args if not a.is_uniform)
+        first = [a.name for a in args]
+        tests = [self.w.rows[s.op.name](self.w, 1, args[0].type, bool_, names) for names in (first, [a.name if a.is_uniform else last for a in args])]
+        for test in tests:
             self._require(test if answer else self.w.let(f"xor i1 {test}, true"))
+        neither = self.w.let(f"xor i1 {self.w.let(f'or i1 {tests[0]}, {tests[1]}')}, true")
+        self.none[s.bound.id] = self.w.let(f"and i1 {steady}, {neither}")
         self.gains = True
         return LaneValue(Variability.UNIFORM, bool_, str(answer).lower(), const(bool_, answer))
 

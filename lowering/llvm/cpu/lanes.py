@@ -220,13 +220,21 @@ class _LaneWalk:
                 self.w.line(f"store {llvm_type(type_)} {literal(const(type_, GRID_FOLDS[s.fold].identity(type_)))}, ptr {self.totals[index]}")
 
     def _first_place(self, places: list[str]) -> None:
+        """Of small grids the first is the origin, for which nothing is divided."""
         w = self.w
+        for place in places:
+            w.line(f"store i32 0, ptr {place}")
+        later, placed = w.label("later"), w.label("placed")
+        w.branch(w.let("icmp eq i64 %first, 0"), placed, later)
+        w.block(later)
         rest = "%first"
         for axis, place in zip("xyz", places, strict=True):
             count = w.let(f"zext i32 %n{axis} to i64")
             digit = w.let(f"urem i64 {rest}, {count}")
             w.line(f"store i32 {w.let(f'trunc i64 {digit} to i32')}, ptr {place}")
             rest = w.let(f"udiv i64 {rest}, {count}")
+        w.jump(placed)
+        w.block(placed)
 
     def _next_place(self, places: list[str], many: str) -> None:
         """Counts x, y, z up like digits, which is cheaper than dividing again."""
@@ -294,6 +302,10 @@ class _LaneWalk:
             w.block(border)
         counted, groups = (state.work, state.gathers, state.widest, state.parts), state.groups
         if interior is not None and self.border:
+            if interior.outside:
+                some = w.label("some")
+                w.branch(interior.outside, done, some)
+                w.block(some)
             self._call_border()
         else:
             if interior is not None:

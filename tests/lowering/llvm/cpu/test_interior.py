@@ -38,7 +38,14 @@ BARRIERS = """program barriers(h, w) workgroup(64) over(w, h, 1) { buffer x: f32
   t[l & 15u32, l >> 4u32] = x[j, i + 3u32]
   barrier
   y[j, i] = t[l & 15u32, l >> 4u32] + t[l >> 2u32, l & 3u32] }"""
-PROGRAMS = {"near": NEAR, "signed": SIGNED, "returns": RETURNS, "divided": DIVIDED, "barriers": BARRIERS}
+# Lanes that wrap below, chunks that no lane of passes the guard, on either side.
+BELOW = """program below(h, w) workgroup(128) over(w + 64) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = global_id.x - 20u32
+  if i < w - 3u32 { y[0u32, i] = x[h - 1u32, i] + 1.0 } }"""
+ABOVE = """program above(h, w) workgroup(128) over(w + 64) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = cast(global_id.x, i32) - 90i32
+  if i >= -37i32 { y[h - 1u32, i + 40i32] = x[0u32, i + 37i32] + 1.0 } }"""
+PROGRAMS = {"below": BELOW, "above": ABOVE, "near": NEAR, "signed": SIGNED, "returns": RETURNS, "divided": DIVIDED, "barriers": BARRIERS}
 STEPS = (0, 1, 16, 37, 0xFFFFFFFF)
 
 
