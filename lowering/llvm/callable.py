@@ -8,6 +8,7 @@ belongs to a kind of device but the limits.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +26,7 @@ GRID_WORDS: Final = 7  # workgroups along x, y, z, those of the entry, invocatio
 _TAKEN: Final = frozenset({SlotKind.BUFFER, SlotKind.PARAM, SlotKind.EXTENT, SlotKind.GROUPS, SlotKind.BOXES})
 _OVERFLOWING: Final = {"add": "sadd", "sub": "ssub", "mul": "smul"}
 _LEAST: Final = -(1 << 63)
+_COMPARED: Final[Mapping[str, Callable[[int, int], bool]]] = {"eq": operator.eq, "sge": operator.ge, "sle": operator.le, "slt": operator.lt}
 
 # ceil(%a / %b) of signed words, rounded as Python does, and whether it has no value: %b is 0, or %a the least word, whose negation is none.
 _CEIL_DIV: Final = f"""
@@ -80,6 +82,10 @@ class BoxEncoder:
     words: Callable[[Slot], tuple[int, int, int]]
 
 
+def _is_number(operand: object) -> bool:
+    return str(operand).lstrip("-").isdigit()
+
+
 class _PlanLines:
     """The text, the dims that are solved, and the flags of what is broken."""
 
@@ -104,6 +110,8 @@ class _PlanLines:
 
     def require(self, comparison: str, left: str, right: object, status: CStatus | None = None) -> None:
         """Breaks a rule unless the comparison, of signed words, holds."""
+        if _is_number(left) and _is_number(right) and _COMPARED[comparison](int(left), int(str(right))):
+            return
         self.refuse(self.emit(f"xor i1 true, {self.emit(f'icmp {comparison} i64 {left}, {right}')}"), status)
 
     def checked(self, call: str) -> str:
@@ -112,10 +120,22 @@ class _PlanLines:
         return self.emit(f"extractvalue {{ i64, i1 }} {pair}, 0")
 
     def product(self, left: str, right: object) -> str:
+        if "1" in (left, str(right)):
+            return str(right) if left == "1" else left
         return self.checked(f"@llvm.smul.with.overflow.i64(i64 {left}, i64 {right})")
 
     def ceil_div(self, left: str, right: object) -> str:
-        return self.checked(f"@ceil_div(i64 {left}, i64 {right})")
+        """Rounded up; by a number above zero without a case in which there is no value, and by a power of two without a division."""
+        if not _is_number(right) or int(str(right)) < 1:
+            return self.checked(f"@ceil_div(i64 {left}, i64 {right})")
+        by = int(str(right))
+        if by == 1 or _is_number(left):
+            return left if by == 1 else str(-(-int(left) // by))
+        even = not by & by - 1
+        down = self.emit(f"ashr i64 {left}, {by.bit_length() - 1}" if even else f"sdiv i64 {left}, {by}")
+        rest = self.emit(f"and i64 {left}, {by - 1}" if even else f"srem i64 {left}, {by}")
+        some = self.emit(f"icmp sgt i64 {rest}, 0")
+        return self.emit(f"add i64 {down}, {self.emit(f'zext i1 {some} to i64')}")
 
     def any(self, conditions: list[str]) -> str:
         found = "false"
@@ -142,6 +162,8 @@ class _PlanLines:
     def extent(self, expr: DimExpr) -> str:
         """As `evaluate_extent`; below zero breaks a rule."""
         value = self.dim(expr)
+        if value == "1":
+            return value
         zeros = [self.emit(f"icmp eq i64 {self.dims[dim.name]}, 0") for dim in dict.fromkeys(dims_of(expr))]
         negative = self.emit(f"icmp slt i64 {value}, 0")
         none = self.emit(f"and i1 {negative}, {self.any(zeros)}")
