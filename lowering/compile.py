@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
@@ -12,7 +13,7 @@ from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
 from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.effects import Effect, at_most
-from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.errors import printable, shown
 from vyre_py.ir.language.nodes import Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, Rewrite, Watcher, annotate, as_written, optimise
@@ -219,7 +220,7 @@ def text_of(steps: Sequence[Optimised], target: Target, options: CompileOptions,
     if earlier:
         return "\n".join([_text_of_step(step, target, options, form) for step in steps])
     if form == "vir":
-        return print_program(optimised.program, annotate(optimised))
+        return _text_of_step(optimised, target, options, form)
     if form in ("llvm", "nvvm") and target.kind == "ptx":
         with importing:
             from vyre_py.lowering.llvm.gpu.nvptx import llvm_text
@@ -243,4 +244,7 @@ def text_of(steps: Sequence[Optimised], target: Target, options: CompileOptions,
 
 
 def _text_of_step(optimised: Optimised, target: Target, options: CompileOptions, form: str | None) -> str:
-    return print_program(optimised.program, annotate(optimised)) if form == "vir" else lower_step(optimised, target, options).text
+    if form == "vir":
+        remark = annotate(optimised, lambda place: f"{printable(PurePath(place.file).name)}:{place.line}")
+        return print_program(optimised.program, remark, once=True)
+    return lower_step(optimised, target, options).text

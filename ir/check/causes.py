@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from vyre_py.ir.check.findings import place_text, quoted
@@ -20,6 +21,7 @@ from vyre_py.ir.language.nodes import (
     TileLoad,
     UniformLoad,
 )
+from vyre_py.ir.language.program import Program
 
 __all__ = ["why"]
 
@@ -27,8 +29,8 @@ _NONE: Final = -1
 _ESCAPES: Final = (Break, Continue, Return)
 
 
-def why(analysis: Analysis, node: int) -> str:
-    """What makes a node vary: the branch or loop and the escape on the way, and where the difference comes from."""
+def why(analysis: Analysis, node: int, place: Callable[[Program, int], str] = place_text) -> str:
+    """What makes a node vary: the branch or loop and the escape on the way, and where the difference comes from; `place` says where a statement stands."""
     escape = branch = _NONE
     decided = node < analysis.segments
     while analysis.cause[node] != _NONE:
@@ -44,11 +46,11 @@ def why(analysis: Analysis, node: int) -> str:
     if branch == _NONE:
         return f"it depends on {origin}"
     kind = "branch" if isinstance(analysis.program.body[branch], If) else "loop"
-    because = f"the {kind} at {place_text(analysis.program, branch)} depends on {origin}"
+    because = f"the {kind} at {place(analysis.program, branch)} depends on {origin}"
     if escape == _NONE:
         return because
     word = type(analysis.program.body[escape]).__name__.lower()
-    return f"the {word} at {place_text(analysis.program, escape)} takes some invocations away: {because}"
+    return f"the {word} at {place(analysis.program, escape)} takes some invocations away: {because}"
 
 
 def _origin(analysis: Analysis, index: int) -> str:

@@ -10,7 +10,7 @@ from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.text.lexer import written_name
 
-__all__ = ["apart", "element_text", "invocation", "invocation_text", "workgroup_text"]
+__all__ = ["apart", "element_text", "invocation", "invocation_text", "parted", "workgroup_text"]
 
 _LOCAL_BITS: Final = 10  # a workgroup has 1024 invocations at most (V504)
 
@@ -26,14 +26,19 @@ def apart(a: Array, b: Array) -> Array:
     return result
 
 
+def parted(who: int) -> tuple[int, int]:
+    """The number of an invocation's workgroup in the grid, and its own within that."""
+    return who >> _LOCAL_BITS, who & (1 << _LOCAL_BITS) - 1
+
+
 def invocation_text(who: int, workgroup: tuple[int, int, int]) -> str:
     """Where an invocation is in its workgroup, whose size is given."""
-    return _place(who & (1 << _LOCAL_BITS) - 1, workgroup)
+    return _place(parted(who)[1], workgroup)
 
 
 def workgroup_text(who: int, groups: tuple[int, int, int]) -> str:
     """Where an invocation's workgroup is in the grid, whose size is given."""
-    return _place(who >> _LOCAL_BITS, groups)
+    return _place(parted(who)[0], groups)
 
 
 def element_text(memory: Memory, extents: tuple[int, ...], element: int) -> str:

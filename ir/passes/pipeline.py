@@ -12,7 +12,7 @@ from vyre_py.ir.check.uniformity import Uniformity, analyse
 from vyre_py.ir.functions.called import Signature, function_program, signature_of
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.assembler import Overgrown
-from vyre_py.ir.language.nodes import Let, Memory, MemoryStatement
+from vyre_py.ir.language.nodes import Let, Memory
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.bounds.guards import guards
 from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
@@ -27,7 +27,7 @@ from vyre_py.ir.passes.simplify import simplify
 from vyre_py.ir.passes.steps import constant_steps
 from vyre_py.ir.passes.written import written_first
 
-__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "Watcher", "annotate", "as_written", "optimise", "unoptimised"]
+__all__ = ["PASSES", "Optimised", "PassReport", "PassStep", "Rewrite", "Watcher", "as_written", "optimise", "unoptimised"]
 
 Rewrite = Callable[[Program], Program]
 
@@ -208,16 +208,3 @@ def as_written(checked: Checked, reports: Rewrite) -> Optimised:
     run = _Run(checked.program, checked.uniformity)
     run.take("reports", reports, silent=True)
     return run.result(proves=False)
-
-
-def annotate(optimised: Optimised) -> Callable[[int], str]:
-    """A remark on each access for the printer: `proven`, or the axes that are checked."""
-
-    def remark(index: int) -> str:
-        statement = optimised.program.body[index]
-        if not isinstance(statement, MemoryStatement):
-            return ""
-        kept = [str(axis) for axis in range(statement.memory.rank) if not optimised.proven[index] >> axis & 1]
-        return f"checked axis {', '.join(kept)}" if kept else "proven"
-
-    return remark

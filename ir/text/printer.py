@@ -91,13 +91,14 @@ _LEVEL_ATOM: Final = LEVEL_UNARY + 1
 _PLAIN: Final[tuple[type[Statement], ...]] = (Break, Continue, Return, Barrier, GridBarrier, CopyCommit, *FENCES.values())
 
 
-def print_program(program: Program, annotate: Callable[[int], str] | None = None) -> str:
+def print_program(program: Program, annotate: Callable[[int], str] | None = None, *, once: bool = False) -> str:
     """The Program as text, which `parse` reads back to an equal one.
 
-    `annotate` gives a remark for a statement's index, or "": remarks stand as comments behind the line that holds the statement.
+    `annotate` gives a remark for a statement's index, or "": remarks stand as comments behind the line that holds the statement, equal ones of a line
+    only `once` where that is asked for.
     Takes time linear in the Program.
     """
-    return _Printer(program, annotate).text()
+    return _Printer(program, annotate, once=once).text()
 
 
 @dataclass(slots=True, eq=False)
@@ -112,8 +113,8 @@ class _Text:
 
 
 class _Printer:
-    def __init__(self, program: Program, annotate: Callable[[int], str] | None = None, indent: int = 1) -> None:
-        self.program, self.annotate = program, annotate
+    def __init__(self, program: Program, annotate: Callable[[int], str] | None = None, indent: int = 1, *, once: bool = False) -> None:
+        self.program, self.annotate, self.once = program, annotate, once
         self.lines: list[str] = []
         self.indent = indent
         self.pending: deque[_Text] = deque()
@@ -160,7 +161,7 @@ class _Printer:
         if self.held_else:
             self.held_else = False
             self.lines.append("  " * (self.indent - 1) + "} else {")
-        remark = "; ".join(filter(None, remarks))
+        remark = "; ".join(filter(None, dict.fromkeys(remarks) if self.once else remarks))
         comment = "  // " + " ".join(remark.split()) if remark else ""
         self.lines.append("  " * self.indent + text + comment)
 

@@ -55,6 +55,32 @@ def test_a_program_is_shown_with_its_facts() -> None:
     assert json.loads(json.dumps(shown))["facts"] == facts | {"params": []}
 
 
+def test_a_line_says_why_it_is_not_uniform_and_what_proves_its_indices() -> None:
+    text = """program p(n, m) workgroup(64) over(n) {
+  buffer x: f32[n] read
+  buffer w: f32[m] read
+  buffer y: f32[n] read_write
+  workgroup t: f32[64]
+  let i = global_id.x
+  t[local_index] = x[i]
+  barrier
+  if i >= n { return }
+  for k in 0u32..m {
+    y[i] = y[i] + w[k] * t[63u32 - local_index]
+  }
+}
+"""
+    shown = program_document(Known(text, targets=("wgsl",)))
+    about = shown["about"]
+    assert [about[line]["why"] for line in ("6", "8", "11")] == ["it depends on global_id.x", "", "it depends on a load from 'y', which can be written"]
+    assert about["10"]["why_control"] == "the return at line 9 takes some invocations away: the branch at line 9 depends on global_id.x"
+    assert about["11"]["by"] == ["y by the guard at line 9", "w by the loop at line 10", "t by its own range"]
+    checks = [(one["line"], one["what"], one["kept"], one["by"]) for one in shown["passes"][0]["checks"]]
+    assert checks[:2] == [(7, "x", True, ""), (7, "t", False, "its own range")] and (11, "w", False, "the loop at line 10") in checks
+    (form,) = [form["code"] for form in shown["forms"] if form["id"] == "vir"]
+    assert form is not None and any("w: proven by the loop at line 10" in line for line in form["lines"])
+
+
 def test_passes_are_shown_with_what_changed() -> None:
     text = "program p(n) workgroup(4) over(n) {\n  buffer y: u32[n] write\n  let a = 2u32 * 3u32\n  let b = global_id.x + 7u32\n  y[global_id.x] = a\n}\n"
     (passes,) = program_document(Known(text, targets=("reference",)))["passes"]
@@ -179,8 +205,7 @@ def test_a_python_file_is_run_and_what_it_builds_is_linked_to_it(tmp_path: Path,
     assert [(subject.name, subject.told) for subject in subjects] == [("times_1", ""), ("times_2", "")]
     assert capsys.readouterr().out == ""
     shown = subjects[1].document(Known(targets=("wgsl",)))
-    python = shown["python"]
-    assert python is not None
+    (python,) = shown["python"]
     assert python["code"] is not None
     (line,) = [origins for text, origins in zip(python["code"]["lines"], python["code"]["origins"], strict=True) if "y[b.global_id" in text]
     assert line

@@ -119,7 +119,9 @@ def test_a_line_is_marked_in_every_pane_from_either_side(tab: Tab, file: Path) -
     assert any("2u" in line or "1u" in line for line in found["WGSL, wgsl"]), found["WGSL, wgsl"]
     assert found["assembly, cpu:x86-64-v3"]
     tab.run("document.querySelectorAll('.stack-of-text .line')[5].dispatchEvent(new MouseEvent('click', " + spot + "))")
-    assert "differs between invocations; the invocations of the grid get here together" in tab.run("document.getElementById('line').textContent")
+    told = tab.run("document.getElementById('line').textContent")
+    assert "differs between invocations: it depends on local_index; the invocations of the grid get here together" in told
+    assert "1 not needed (t by its own range)" in told
     # And back: a click on an instruction marks the line that it comes from, and the rest of what comes from it.
     tab.run("[...document.querySelectorAll('section[aria-label^=PTX] .line')].find(line => line.textContent.includes('st.shared')).click()")
     assert marked(tab) == found
@@ -231,6 +233,9 @@ def test_a_run_is_stepped_through(tab: Tab, file: Path) -> None:
     tab.click("[aria-label='What the run found'] button")
     assert "fails in 2 lanes" in tab.run("document.querySelector('.what').textContent")
     assert tab.run("document.querySelectorAll('.lane.bad-lane').length") == 2
+    assert tab.run("[...document.querySelectorAll('.cell.at-fault')].map(cell => cell.title)") == [f"x[{k}] = {k}: an assert failed for it" for k in (6, 7)]
+    assert "at fault: 6, 7" in tab.run("document.querySelector('.memories').textContent")
+    assert "Made up: n, x, y" in tab.run("document.querySelector('[role=tabpanel]:not([hidden])').textContent")
     tab.click("[aria-label='last step']")
     t = tab.run("[...document.querySelectorAll('.memory')].find(one => one.textContent.startsWith('t:')).querySelector('[role=img]').textContent")
     assert t == "".join(str(2 * k) for k in range(8))
@@ -238,6 +243,27 @@ def test_a_run_is_stepped_through(tab: Tab, file: Path) -> None:
     tab.click("[aria-label='first step']")
     assert tab.run("document.querySelector('.what').textContent").startswith("1 of ")
     assert tab.errors == []
+
+
+def test_facts_name_what_proves_each_index(tab: Tab, file: Path) -> None:
+    opened(tab, f"file://{file}", "Facts")
+    tab.click("[aria-label='Checks of indices'] summary")
+    rows = tab.run("[...document.querySelectorAll('[aria-label=\"Checks of indices\"] details tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+    assert ["line 6", "t", *["its own range"] * 3] in rows
+    assert ["line 10", "y", *["the guard at line 9"] * 3] not in rows  # i < 4 says nothing of n
+    tab.run("[...document.querySelectorAll('[aria-label=\"Checks of indices\"] details button')].find(one => one.textContent === 'line 6').click()")
+    assert marked(tab)["Program"] == ["t[local_index] = x[i] * 2u32"]
+
+
+def test_a_race_is_marked_in_the_picture_of_memory(tab: Tab, tmp_path: Path) -> None:
+    text = TEXT.replace("  barrier\n", "")
+    (tmp_path / "race.html").write_bytes(page_bytes(explore_page([Subject("race", Known(text))], Known(targets=()), {"x": "zeros"}, whole=True)))
+    opened(tab, f"file://{tmp_path / 'race.html'}", "Run")
+    (cell,) = tab.run("[...document.querySelectorAll('.cell.at-fault')].map(cell => cell.title)")
+    assert cell.startswith("t[") and cell.endswith("accesses of it race")
+    tab.click("[aria-label='last step']")
+    assert " races" in tab.run("document.querySelector('.what').textContent")
+    assert tab.run("document.querySelectorAll('.lane.bad-lane').length") == 1
 
 
 def test_an_edit_checks_and_lowers_again(tab: Tab) -> None:
@@ -324,6 +350,18 @@ def test_the_python_that_built_it_is_linked(tab: Tab, tmp_path: Path) -> None:
         found = marked(tab)
         assert found["Program"] == ["y[global_id.x] = 7"]
         assert any("7" in line for line in found["PTX, compute_90"])
+
+
+def test_the_modules_that_helped_are_shown_too(tab: Tab, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "seven.py").write_text("def seven(b, y):\n    y[b.global_id(0)] = 7\n", "utf-8")
+    text = "import vyre_py as vp\nfrom parts.seven import seven\nwith vp.ProgramBuilder('p') as b:\n    seven(b, b.write('y', vp.u32, b.dim('n')))\n"
+    (tmp_path / "build.py").write_text(text, "utf-8")
+    with served(subjects_of(str(tmp_path / "build.py"))) as address:
+        opened(tab, address)
+        tab.run("[...document.querySelectorAll('section[aria-label^=\"parts/seven.py\"] .line')].find(line => line.textContent.includes('= 7')).click()")
+        assert marked(tab)["Program"] == ["y[global_id.x] = 7"]
+        assert tab.errors == []
 
 
 def axe() -> str | None:

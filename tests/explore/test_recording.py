@@ -108,6 +108,8 @@ def test_races_asserts_and_prints_are_marked() -> None:
     text = SUMS.replace("  barrier\n", "").replace("  var s", '  print "at {}", i\n  assert x[i] < 6u32, "x is {}", x[i]\n  var s')
     made = record(text, {"n": "13"})
     assert [(one["kind"], one["line"]) for one in made["findings"]] == [("race", 14), ("race", 9), ("assert", 7)]
+    assert [one["elements"] for one in made["findings"]] == [{"t": [7]}, {"t": [7]}, {"x": [6, 7]}]
+    assert made["moments"][-1]["bad"] == [0]  # which reads what lane 7 wrote
     assert "x is 6" in made["findings"][2]["message"]
     assert [m["bad"] for m in made["moments"] if m["does"] == "assert"] == [[6, 7]]
     (said,) = [m["said"] for m in made["moments"] if m["does"] == "print"]
@@ -116,7 +118,8 @@ def test_races_asserts_and_prints_are_marked() -> None:
 
 def test_a_read_of_what_nothing_wrote_is_found() -> None:
     made = record(SUMS.replace("  t[local_index] = x[i] * 2u32\n", ""))
-    assert [one["kind"] for one in made["findings"]] == ["unwritten"]
+    assert [(one["kind"], one["elements"]) for one in made["findings"]] == [("unwritten", {"t": [4, 5, 6, 7]})]
+    assert record(SUMS.replace("  t[local_index] = x[i] * 2u32\n", ""), {}, 1)["findings"][0]["elements"] == {}  # its lanes read nothing
     assert made["moments"]
 
 

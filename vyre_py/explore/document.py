@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, TypedDict
 
+from vyre_py.explore.about_lines import About, IndexCheck, index_checks, levels, line_of
 from vyre_py.explore.linked_text import Linked, linked, linked_program, linked_source
 from vyre_py.explore.occupancy import Occupancy, occupancy_of
+from vyre_py.explore.python_files import python_files
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, VyreError, printable
-from vyre_py.ir.language.nodes import Memory, MemoryStatement, Space
+from vyre_py.ir.language.nodes import Memory, Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, PassStep, annotate
 from vyre_py.ir.text.declaration_printer import print_dim
@@ -33,6 +34,7 @@ __all__ = ["TARGETS", "CodeForm", "Known", "Pass", "Shown", "program_document"]
 # The targets that are shown, unless others are named.
 TARGETS: Final = ("sm_90", "wgsl", "cpu")
 _FILE: Final = "program.vir"
+_MAX_CHECKS: Final = 300  # of indices, that are listed for a target
 _MAX_DIFFED: Final = 1500  # lines; longer texts are shown without what changed
 _UNNAMED: Final = re.compile(r"\b[vt]\d+\b")
 
@@ -77,15 +79,7 @@ class Passes(TypedDict):
     steps: list[Pass]
     kept: int
     proven: int
-
-
-class About(TypedDict):
-    """What is known of a line of the source: how widely its values are the same, and which code reaches it together; checks of indices by target."""
-
-    level: str
-    control: str
-    proven: dict[str, int]
-    kept: dict[str, int]
+    checks: list[IndexCheck]
 
 
 class Kernel(TypedDict):
@@ -120,7 +114,7 @@ class Shown(TypedDict):
     name: str
     source: Linked
     text: str
-    python: CodeForm | None
+    python: list[CodeForm]
     findings: list[PlacedFinding]
     facts: Facts | None
     about: dict[str, About]
@@ -147,7 +141,7 @@ def program_document(known: Known) -> Shown:
     """The document of a Program. A Program that breaks a rule has one, too, with its findings; what a target does not take is a note there."""
     text = known.text if known.text is not None else print_program(known.program) if known.program is not None else ""
     shown: Shown = {
-        "name": "", "source": linked_source(text), "text": text, "python": None, "findings": [], "facts": None, "about": {}, "passes": [], "forms": [],
+        "name": "", "source": linked_source(text), "text": text, "python": [], "findings": [], "facts": None, "about": {}, "passes": [], "forms": [],
         "kernels": [], "partial": False,
     }  # fmt: skip
     try:
@@ -159,9 +153,11 @@ def program_document(known: Known) -> Shown:
         return shown
     shown["findings"] = [_finding(diagnostic, "warning") for diagnostic in checked.warnings]
     shown["facts"] = _facts(checked)
-    shown["about"] = dict(_levels(checked))
+    shown["about"] = dict(levels(checked))
     if known.program is not None and known.python is not None:
-        shown["python"] = _python(known.program, program, *known.python)
+        shown["python"] = [
+            {"id": "python", "title": title, "target": "", "code": code, "note": ""} for title, code in python_files(known.program, program, *known.python)
+        ]
     for name in known.targets:
         _add_target(shown, checked, parse_target(name), known)
     return shown
@@ -200,32 +196,6 @@ def _size_bytes(memory: Memory) -> int | None:
     """The bytes of a memory; None where its shape has sizes that are not known."""
     extents = [extent.value for extent in memory.shape if isinstance(extent, DimConst)]
     return prod(extents) * memory.type.size_bytes if len(extents) == memory.rank else None
-
-
-def _levels(checked: Checked) -> Iterator[tuple[str, About]]:
-    """By line: the widest difference between the values that are bound there, or, where none is, between the invocations that get there."""
-    program, known = checked.program, checked.uniformity
-    by_line: defaultdict[int, list[int]] = defaultdict(list)
-    for index in range(len(program.body)):
-        if (place := program.place(index)) is not None:
-            by_line[place.line].append(index)
-    for line, indices in sorted(by_line.items()):
-        values = [known.values[s.result.id] for index in indices if (s := program.body[index]).result is not None]
-        control = max(known.control[index] for index in indices)
-        level = max(values, default=control)
-        yield str(line), {"level": level.name.lower(), "control": control.name.lower(), "proven": {}, "kept": {}}
-
-
-def _python(built: Program, read: Program, file: str, text: str) -> CodeForm:
-    """The Python file, linked by the statements that its lines made. The text of a Program gives back the same statements in the same order."""
-    code, of_line = linked_source(text), defaultdict[int, set[int]](set)
-    if len(built.body) == len(read.body):
-        for index in range(len(built.body)):
-            here, there = built.place(index), read.place(index)
-            if here is not None and there is not None and here.file == file:
-                of_line[here.line].add(there.line)
-    code["origins"] = [sorted(of_line[number]) for number in range(1, len(code["lines"]) + 1)]
-    return {"id": "python", "title": "Python", "target": "", "code": code, "note": ""}
 
 
 # ---------------------------------------------------------------- passes
@@ -278,8 +248,9 @@ def _add_target(shown: Shown, checked: Checked, target: Target, known: Known) ->
     except (VyreError, RecursionError) as error:
         shown["forms"] += [_form(id_, title, target, error) for id_, title, _ in forms]
         return
-    kept, proven = _checks(shown["about"], steps, target)
-    shown["passes"].append({"target": target.name, "steps": watched.steps, "kept": kept, "proven": proven})
+    checks = index_checks(shown["about"], steps, target)
+    kept, proven = sum(step.report.checks_kept for step in steps), sum(step.report.checks_removed for step in steps)
+    shown["passes"].append({"target": target.name, "steps": watched.steps, "kept": kept, "proven": proven, "checks": checks[:_MAX_CHECKS]})
     made = _Made(target, steps, known)
     for id_, title, make in forms:
         try:
@@ -295,19 +266,6 @@ def _form(id_: str, title: str, target: Target, made: Linked | Exception) -> Cod
     return {"id": id_, "title": title, "target": target.name, "code": code, "note": note}
 
 
-def _checks(about: dict[str, About], steps: Sequence[Optimised], target: Target) -> tuple[int, int]:
-    """Counts the index checks of each line, those that are kept and those that are proven; gives the sums."""
-    for optimised in steps:
-        for index, statement in enumerate(optimised.program.body):
-            place = optimised.program.place(index)
-            if not isinstance(statement, MemoryStatement) or place is None or str(place.line) not in about:
-                continue
-            proven = optimised.proven[index].bit_count()
-            for counts, count in ((about[str(place.line)]["proven"], proven), (about[str(place.line)]["kept"], statement.memory.rank - proven)):
-                counts[target.name] = counts.get(target.name, 0) + count
-    return sum(o.report.checks_kept for o in steps), sum(o.report.checks_removed for o in steps)
-
-
 class _Made:
     """The code of a target, each piece made once."""
 
@@ -321,7 +279,7 @@ class _Made:
 
     def program(self) -> Linked:
         """The Programs that reach the emitter, with what is known of each access."""
-        texts = [linked_program(step.program, annotate(step)) for step in self.steps]
+        texts = [linked_program(step.program, annotate(step, line_of)) for step in self.steps]
         return {
             "lines": [line for text in texts for line in text["lines"]], "origins": [origin for text in texts for origin in text["origins"]],
             "more": sum(text["more"] for text in texts),

@@ -24,7 +24,7 @@
   // ---- panels
 
   const source = sourcePane(subjects[0].compiled ? "Compiled code" : "Program", live && !subjects[0].compiled ? typed : null);
-  const python = element("div", {}), code = element("div", {}), passes = element("div", {}), run = element("div", {}), facts = element("div", {});
+  const python = element("div", { class: "stack" }), code = element("div", {}), passes = element("div", {}), run = element("div", {}), facts = element("div", {});
   let opened = "code";
   const views = tabs("Views", [["Code", code, () => open("code")], ["Passes", passes, () => open("passes")], ["Run", run, () => open("run")], ["Facts", facts, () => open("facts")]]);
   const note = element("p", { class: "warn", hidden: true });
@@ -90,15 +90,17 @@
   function draw(document_) {
     shown = document_;
     const built = shown.python;
-    if (built && !edited) {
-      const made = codePane("Python that built it", built.code);
-      fill(python, made.root);
-      links.add(made.pane);
-      const first = made.lines[built.code.origins.findIndex((origins) => origins.length)];
-      if (first) made.pane.scroller.scrollTop = first.offsetTop - made.pane.scroller.clientHeight / 3;
+    if (built.length && !edited) {
+      const made = built.map((form, k) => codePane(form.title, form.code, k ? `${form.title}, which helped` : "Python that built it"));
+      fill(python, made.map((one) => one.root));
+      made.forEach((one, k) => {
+        links.add(one.pane);
+        const first = one.lines[built[k].code.origins.findIndex((origins) => origins.length)];
+        if (first) one.pane.scroller.scrollTop = first.offsetTop - one.pane.scroller.clientHeight / 3;
+      });
     } else if (edited && python.firstChild) {
       fill(python, element("p", { class: "soft", text: "The text has been changed: it is no longer what the Python file builds." }));
-    } else if (!built) {
+    } else if (!built.length) {
       fill(python);
     }
     drawn.clear();

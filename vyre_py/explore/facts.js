@@ -112,7 +112,23 @@ const { factsView, passesView, gridDrawing, workgroupDrawing } = (() => {
   function checks(shown) {
     const rows = shown.passes.map((passes) => [passes.target, String(passes.kept), String(passes.proven)]);
     return element("section", { class: "panel", "aria-label": "Checks of indices" }, element("h2", { text: "Checks of indices" }),
-      table("Checks of indices", [["target"], ["kept in the code", "number"], ["proven, or under one guard", "number"]], rows));
+      table("Checks of indices", [["target"], ["kept in the code", "number"], ["proven, or under one guard", "number"]], rows), eachCheck(shown));
+  }
+
+  /** Each index by line, and what proves it for each target; what several checks of one index have alike is said once. */
+  function eachCheck(shown) {
+    const places = new Map();
+    shown.passes.forEach((passes, k) => passes.checks.forEach((one) => {
+      const key = `${one.line} ${one.what}`, place = places.get(key) ?? { line: one.line, what: one.what, said: shown.passes.map(() => new Set()) };
+      place.said[k].add(one.kept ? "checked" : one.by || "proven");
+      places.set(key, place);
+    }));
+    const lines = [...places.values()].sort((a, b) => a.line - b.line);
+    if (!lines.length) return null;
+    const rows = lines.map((one) => [element("button", { type: "button", class: "jump", text: `line ${one.line}`, on: { click: () => links.mark([one.line], true) } }),
+      element("code", { text: one.what }), ...one.said.map((said) => [...said].join("; "))]);
+    return element("details", {}, element("summary", { text: "Each index, and what proves that it lies inside" }),
+      table("Each index", [["line"], ["index of"], ...shown.passes.map((passes) => [passes.target])], rows));
   }
 
   function factsView(shown) {

@@ -116,7 +116,7 @@ def linked_program(program: Program, remark: Callable[[int], str] | None = None)
         # Strings are printed with their quotes escaped, so what looks like a remark at the end of a line is one.
         found = _REMARK.search(line)
         held = [int(number) for number in found[1].split("; ")] if found else []
-        said = "; ".join(filter(None, map(remark, held))) if remark is not None else ""
+        said = "; ".join(dict.fromkeys(filter(None, map(remark, held)))) if remark is not None else ""
         places = [place.line for index in held if (place := program.place(index)) is not None]
         lines.append((line[: found.start()] + (f"  // {said}" if said else "") if found else line, places))
     return _shown(lines)

@@ -104,8 +104,11 @@ const { links, codePane, sourcePane } = (() => {
   function sentence(known) {
     const kept = sum(known.kept), proven = sum(known.proven);
     const together = known.control === "varying" ? "not all invocations get here together" : `the invocations of ${known.control === "grid" ? "the" : "a"} ${known.control} get here together`;
-    const checks = [kept ? `${kept} checks of indices kept` : "", proven ? `${proven} not needed` : ""].filter(Boolean).join(", ");
-    return [LEVELS[known.level], together, checks].filter(Boolean).join("; ");
+    const by = known.by.length ? ` (${known.by.join(", ")})` : "";
+    const checks = [kept ? `${kept} ${kept === 1 ? "check of an index" : "checks of indices"} kept` : "", proven ? `${proven} not needed${by}` : ""].filter(Boolean).join(", ");
+    const because = (text, why) => (why ? `${text}: ${why}` : text);
+    const uniform = because(LEVELS[known.level], known.why), way = because(together, known.why === known.why_control ? "" : known.why_control);
+    return [uniform, way, checks].filter(Boolean).join("; ");
   }
   const sum = (counts) => Object.values(counts).reduce((a, b) => Math.max(a, b), 0);
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, TypedDict
 
 import numpy as np
 
+from vyre_py.explore.faults import Faults, Finding, NotedReads, finding_of
 from vyre_py.explore.given import arguments_of
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret.arguments import Arguments
@@ -20,10 +21,11 @@ from vyre_py.ir.interpret.lanes import Batches, Lanes
 from vyre_py.ir.interpret.machine import Step
 from vyre_py.ir.interpret.memory import Bank
 from vyre_py.ir.interpret.params import InterpretError
+from vyre_py.ir.interpret.races import AccessKind, Touch
 from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.interpret.watched import Watch, WatchedMachine
 from vyre_py.ir.interpret.watched_tiles import WatchedTileMachine
-from vyre_py.ir.language.errors import Diagnostic, RaceError, UnwrittenRead, printable
+from vyre_py.ir.language.errors import RaceError, UnwrittenRead, printable
 from vyre_py.ir.language.nodes import (
     Assert,
     Atomic,
@@ -66,7 +68,8 @@ _WHOLE: Final = 1 << 53  # integers from here on go as text
 
 class Moment(TypedDict):
     """One statement: its place in the text, which lanes do it ("1" and "0"; "" for all), and what comes of it. `value` is what it binds or sets, an element a
-    lane, or one that all share; of a tile its elements. `touched` are the elements that lanes access, -1 outside; `changes` what is in memory now."""
+    lane, or one that all share; of a tile its elements. `touched` are the elements that lanes access, -1 outside; `changes` what is in memory now; `bad` the
+    lanes that fail an assert or race here."""
 
     line: int
     column: int
@@ -97,8 +100,8 @@ class Held(TypedDict):
 
 
 class Recording(TypedDict):
-    """A run: the grid, the workgroup that was written down, what went in, the moments, and what was found. `ended` says why it ends where it ends, if it was
-    ended."""
+    """A run: the grid, the workgroup that was written down, what went in and which of it was made up, the moments, and what was found. `ended` says why it
+    ends where it ends, if it was ended."""
 
     groups: list[int]
     workgroup: list[int]
@@ -107,9 +110,10 @@ class Recording(TypedDict):
     lanes: int
     tiles: bool
     given: dict[str, str]
+    made_up: list[str]
     memories: list[Held]
     moments: list[Moment]
-    findings: list[dict[str, Any]]
+    findings: list[Finding]
     ended: str
 
 
@@ -137,7 +141,7 @@ class _Notes:
     """What is written down of one workgroup, while machines run."""
 
     def __init__(self, program: Program, group: int) -> None:
-        self.program, self.group = program, group
+        self.program, self.group, self.faults = program, group, Faults(program, group)
         self.moments: list[Moment] = []
         self.statements = self.numbers = 0
         self.ended = ""
@@ -198,12 +202,22 @@ class _RecordingMachine(WatchedMachine):
         if isinstance(s, Assert):
             failed = active & ~np.broadcast_to(self._atom(s.condition), self.lanes.count)[mine]
             moment["bad"] = np.flatnonzero(failed).tolist()
+            self.notes.faults.take_assert(s, moment["bad"])
         if not isinstance(s, MemoryStatement):
             return moment, None
         bank = self.banks[s.memory]
         moment["memory"], moment["writes"] = printable(s.memory.name), not isinstance(s, Load | UniformLoad | TileLoad)
-        moment["touched"] = self._accessed(bank, s, mine)[:MOST_ELEMENTS]
+        moment["touched"] = self.notes.faults.accessed[index] = self._accessed(bank, s, mine)[:MOST_ELEMENTS]
         return moment, bank.flat.copy() if moment["writes"] else None
+
+    def _race(self, s: MemoryStatement, touch: Touch, later: int, does: tuple[AccessKind, AccessKind], earlier: int, statement: int) -> RaceError:
+        faults, who = self.notes.faults, int(touch.who[later])
+        start, count = _share(self.banks[s.memory], self.lanes, faults.group)
+        if 0 <= (at := int(touch.at[later]) - start) < count:
+            faults.add("race", s.memory, [at])
+        if (lane := faults.lane(who)) is not None and self.notes.moments:
+            self.notes.moments[-1]["bad"] = [lane]
+        return super()._race(s, touch, later, does, earlier, statement)
 
     def _accessed(self, bank: Bank, s: MemoryStatement, mine: slice) -> list[int]:
         """The element that each lane accesses, as `_touched` says; of what accesses no single elements none."""
@@ -287,14 +301,6 @@ def _held(memory: Memory, bank: Bank, lanes: Lanes, group: int) -> Held:
     }  # fmt: skip
 
 
-def _finding(diagnostic: Diagnostic, kind: str) -> dict[str, Any]:
-    place = diagnostic.place
-    return {
-        "kind": kind, "code": diagnostic.code, "message": printable(diagnostic.message), "help": printable(diagnostic.help),
-        "line": place.line if place is not None else 0,
-    }  # fmt: skip
-
-
 def record(text: str, given: Mapping[str, str] | None = None, group: int = 0) -> Recording:
     """Runs the Program that a text describes, and writes down what a workgroup does, counted along x first.
 
@@ -313,21 +319,22 @@ def record(text: str, given: Mapping[str, str] | None = None, group: int = 0) ->
         if not 0 <= group < max(1, prod(batches.groups)):
             raise InterpretError(f"there is no workgroup {group}: the grid has {prod(batches.groups)}")
         notes = _Notes(program, group)
+        watch.unwritten = NotedReads(program, notes.faults)
         memories, findings = _run(program, bound, batches, watch, reports, notes)
     return {
         "groups": list(batches.groups), "workgroup": list(batches.workgroup), "subgroup": program.subgroup, "group": group, "lanes": prod(batches.workgroup),
-        "tiles": program.of_tiles, "given": made.texts, "memories": memories, "moments": notes.moments, "findings": findings, "ended": notes.ended,
+        "tiles": program.of_tiles, "given": made.texts, "made_up": [name for name in made.texts if not (given or {}).get(name, "").strip()], "memories": memories, "moments": notes.moments, "findings": findings, "ended": notes.ended,
     }  # fmt: skip
 
 
 def _run(
     program: Program, bound: Arguments, batches: Batches, watch: Watch, reports: Reports, notes: _Notes
-) -> tuple[list[Held], list[dict[str, Any]]]:
+) -> tuple[list[Held], list[Finding]]:
     """Runs all batches; gives the memories as they were before, and what was found."""
     base = _RecordingTileMachine if program.of_tiles else _RecordingMachine
     machine = type("_NotedMachine", (base,), {"notes": notes})
     memories: list[Held] = []
-    findings: list[dict[str, Any]] = []
+    findings: list[Finding] = []
     try:
         for lanes in batches:
             running = machine(program, bound, lanes, reports, watch)
@@ -337,17 +344,18 @@ def _run(
         if watch.unwritten is not None:
             watch.unwritten.require_none(bound, batches.groups)
     except RaceError as error:
-        findings += [_finding(diagnostic, "race") for diagnostic in error.diagnostics]
+        findings += [finding_of(diagnostic, "race", notes.faults.elements("race")) for diagnostic in error.diagnostics]
     except UnwrittenRead as error:
-        findings += [_finding(diagnostic, "unwritten") for diagnostic in error.diagnostics]
+        findings += [finding_of(diagnostic, "unwritten", notes.faults.elements("unwritten")) for diagnostic in error.diagnostics]
     except _Stopped:
         notes.ended = f"the run was ended after {notes.statements:,} statements; smaller sizes take fewer"
     failed = reports.failed
     if failed is not None:
-        where = next((m for m in notes.moments if m["bad"]), None)
+        where = next((m for m in notes.moments if m["bad"] and m["does"] == Assert.spelling), None)
         form = next(form for form in forms_of(program) if form.asserts and form.message == failed.message and form.words == HEAD_WORDS + len(failed.words))
         what = f"an assert failed first in invocation {failed.global_id}: {printable(form.text(failed.words))}"
-        findings.append({"kind": "assert", "code": "", "message": what, "help": "", "line": where["line"] if where is not None else 0})
+        line = where["line"] if where is not None else 0
+        findings.append({"kind": "assert", "code": "", "message": what, "help": "", "line": line, "elements": notes.faults.elements("assert")})
     if notes.full and not notes.ended:
         notes.ended = f"the first {len(notes.moments):,} statements are shown; the run went on to its end"
     return memories, findings[:_MOST_FINDINGS]

@@ -32,7 +32,20 @@ const runView = (() => {
 
   // ---- memory
 
-  function picture(one, elements, moment) {
+  // Kind of finding -> what is said of an element.
+  const FAULTS = { race: "accesses of it race", unwritten: "read before anything wrote it", assert: "an assert failed for it" };
+  /** The elements that findings are about: by memory, by number, what is said of each. */
+  function faultsOf(findings) {
+    const faults = new Map();
+    for (const one of findings) for (const [name, elements] of Object.entries(one.elements)) {
+      if (!faults.has(name)) faults.set(name, new Map());
+      for (const at of elements) faults.get(name).set(at, FAULTS[one.kind]);
+    }
+    return faults;
+  }
+
+  function picture(one, elements, moment, faults) {
+    const blamed = faults?.get(one.name) ?? new Map();
     const touched = new Set(moment && moment.memory === one.name ? moment.touched.filter((at) => at >= 0) : []);
     const changed = new Set(moment && moment.memory === one.name ? moment.changes.map(([at]) => at) : []);
     const rank = one.shape.length, columns = Math.min(rank > 1 ? one.shape[rank - 1] : Math.min(one.count, 32), 128) || 1;
@@ -41,24 +54,26 @@ const runView = (() => {
     const part = (value) => (Number.isFinite(value) ? (value - low) / (high - low) : 0);
     const small = elements.length <= SHOWN;
     const head = `${one.name}: ${one.type}[${one.shape.join(", ")}]`;
+    const listed = [...blamed.keys()].filter((at) => at < elements.length), some = listed.slice(0, 8).join(", ") + (listed.length > 8 ? ", …" : "");
+    const wrong = listed.length ? ` at fault: ${some} (${blamed.get(listed[0])})` : "";
     const does = touched.size ? ` ${moment.writes ? "written" : "read"}: ${touched.size} elements` : "";
     let drawn;
     if (elements.length <= 1024) {
-      const cells = elements.map((value, k) => element("span", { class: `cell${touched.has(k) ? (moment.writes ? " written" : " read") : ""}${changed.has(k) ? " changed" : ""}`,
-        style: { "--part": `${Math.round(100 * part(numbers[k]))}%` }, title: `${one.name}[${k}] = ${told(value)}` }, small ? told(value) : null));
-      drawn = element("div", { class: `cells${small ? " numbers" : ""}`, role: "img", "aria-label": `${head}.${does} ${elements.slice(0, LISTED).map(told).join(" ")}`,
+      const cells = elements.map((value, k) => element("span", { class: `cell${touched.has(k) ? (moment.writes ? " written" : " read") : ""}${changed.has(k) ? " changed" : ""}${blamed.has(k) ? " at-fault" : ""}`,
+        style: { "--part": `${Math.round(100 * part(numbers[k]))}%` }, title: `${one.name}[${k}] = ${told(value)}${blamed.has(k) ? `: ${blamed.get(k)}` : ""}` }, small ? told(value) : null));
+      drawn = element("div", { class: `cells${small ? " numbers" : ""}`, role: "img", "aria-label": `${head}.${does}${wrong} ${elements.slice(0, LISTED).map(told).join(" ")}`,
         style: { "grid-template-columns": rank === 1 && small ? "repeat(auto-fill, minmax(3.2em, max-content))" : `repeat(${columns}, ${small ? "minmax(2.4em, auto)" : "9px"})` } }, cells);
     } else {
       const rows = Math.ceil(elements.length / columns);
-      drawn = element("canvas", { width: String(columns), height: String(rows), role: "img", "aria-label": `${head}.${does}`, style: { width: `${columns * Math.max(2, Math.floor(320 / columns))}px` } });
+      drawn = element("canvas", { width: String(columns), height: String(rows), role: "img", "aria-label": `${head}.${does}${wrong}`, style: { width: `${columns * Math.max(2, Math.floor(320 / columns))}px` } });
       const painter = drawn.getContext("2d"), image = painter.createImageData(columns, rows);
       numbers.forEach((value, k) => {
         const shade = Math.round(255 * part(value));
-        image.data.set(touched.has(k) ? [216, 120, 30, 255] : [shade, shade, shade, 255], 4 * k);
+        image.data.set(blamed.has(k) ? [200, 30, 30, 255] : touched.has(k) ? [216, 120, 30, 255] : [shade, shade, shade, 255], 4 * k);
       });
       painter.putImageData(image, 0, 0);
     }
-    return element("figure", { class: "memory" }, element("figcaption", {}, element("code", { text: head }), element("span", { class: "soft", text: ` ${one.space}${does}` }),
+    return element("figure", { class: "memory" }, element("figcaption", {}, element("code", { text: head }), element("span", { class: "soft", text: ` ${one.space}${does}` }), wrong ? element("span", { class: "bad", text: wrong }) : null,
       one.count > elements.length ? element("span", { class: "soft", text: `; the first ${count(elements.length)} of ${count(one.count)}` }) : null), drawn);
   }
 
@@ -94,12 +109,12 @@ const runView = (() => {
     const where = moment.memory ? ` ${moment.writes ? "to" : "from"} ${moment.memory}` : "";
     const outside = moment.memory && moment.touched.length && !moment.mask ? moment.touched.filter((at) => at < 0).length : 0;
     return `line ${moment.line}: ${moment.does}${where}${moment.name ? ` (${moment.name})` : ""}, ${on} of ${recording.lanes} ${recording.tiles ? "workgroups" : "lanes"} on`
-      + (outside ? `; ${outside} outside, which ${moment.writes ? "are dropped" : "give zero"}` : "") + (moment.bad.length ? `; fails in ${moment.bad.length} lanes` : "");
+      + (outside ? `; ${outside} outside, which ${moment.writes ? "are dropped" : "give zero"}` : "") + (moment.bad.length ? (moment.memory ? `; lane ${moment.bad[0]} races` : `; fails in ${moment.bad.length} lanes`) : "");
   }
 
   function shownRun(recording, facts, play) {
     if (recording.error) return element("p", { class: "bad", text: recording.error });
-    const moments = recording.moments, at = player(recording);
+    const moments = recording.moments, at = player(recording), faults = faultsOf(recording.findings);
     const lanes = element("div", {}), values = element("div", {}), memory = element("div", { class: "memories" }), said = element("pre", { class: "said", "aria-label": "Printed" });
     const what = element("p", { class: "what", role: "status", "aria-live": "polite" });
     const slider = element("input", { type: "range", min: "0", max: String(Math.max(0, moments.length - 1)), value: "0", "aria-label": "Step", on: { input: () => go(Number(slider.value)) } });
@@ -125,7 +140,7 @@ const runView = (() => {
         }));
       }
       fill(values, valuesTable(recording, state, moment));
-      fill(memory, recording.memories.map((one) => picture(one, state.memory.get(one.name), moment)));
+      fill(memory, recording.memories.map((one) => picture(one, state.memory.get(one.name), moment, faults)));
       said.hidden = !state.said.length;
       said.textContent = state.said.join("\n");
       play(moment);
@@ -138,6 +153,7 @@ const runView = (() => {
       } } }), element("span", { text: ` ${one.code} ${one.message}` })));
     const root = element("div", { class: "stack" },
       element("ul", { class: "findings", "aria-label": "What the run found", hidden: found.length ? null : true }, found),
+      found.length && recording.made_up.length ? element("p", { class: "soft", text: `Made up: ${recording.made_up.join(", ")}. What was found may come of that: give what the Program is meant for.` }) : null,
       recording.ended ? element("p", { class: "warn", text: recording.ended }) : null,
       element("section", { class: "panel", "aria-label": "Steps of the run" }, controls, what, said),
       element("div", { class: "row top" },

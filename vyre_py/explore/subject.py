@@ -104,7 +104,7 @@ def _compiled(artifact: Artifact) -> Shown:
     source = linked_source(artifact.describe())
     source["origins"] = [[] for _ in source["lines"]]
     return {
-        "name": printable(artifact.interface.name), "source": source, "text": "", "python": None, "findings": [], "facts": None, "about": {}, "passes": [],
+        "name": printable(artifact.interface.name), "source": source, "text": "", "python": [], "findings": [], "facts": None, "about": {}, "passes": [],
         "forms": forms, "kernels": [], "partial": False,
     }  # fmt: skip
 

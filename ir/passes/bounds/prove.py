@@ -6,7 +6,7 @@ from vyre_py.ir.language.nodes import MemoryStatement
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.bounds.ranges import Ranges
 
-__all__ = ["axis_checks", "bounds"]
+__all__ = ["axis_checks", "bounds", "inside"]
 
 
 def bounds(program: Program) -> tuple[int, ...]:
@@ -14,7 +14,11 @@ def bounds(program: Program) -> tuple[int, ...]:
 
     Holds for this very Program: any later pass makes it void.
     """
-    ranges = Ranges(program)
+    return inside(program, Ranges(program))
+
+
+def inside(program: Program, ranges: Ranges) -> tuple[int, ...]:
+    """The same by an analysis that has not begun its walk."""
     proven = [0] * len(program.body)
     for index, statement in enumerate(program.body):
         if isinstance(statement, MemoryStatement):

@@ -125,11 +125,10 @@ class Ranges:
             self._bind(statement.bound, self._computed(statement, self.of))
         elif isinstance(statement, If):
             self._enter()
-            self._assume(statement.args[0], True)
+            self._guarded(index, True)
         elif isinstance(statement, For):
             self._enter()
-            self._bind(statement.bound, self._counter(statement))
-            self._relate(statement)
+            self._counted(index, statement)
         elif isinstance(statement, Else):
             self._turn(index)
         elif isinstance(statement, End):
@@ -149,11 +148,10 @@ class Ranges:
 
     def _turn(self, index: int) -> None:
         """From an If's first block to its second."""
-        opened = self.program.body[self._opener(index)]
         self._then_jumped[index] = self._jumped(index)
         self._leave()
         self._enter()
-        self._assume(opened.args[0], False)
+        self._guarded(self._opener(index), False)
 
     def _opener(self, other: int) -> int:
         """The If that an Else belongs to."""
@@ -169,7 +167,16 @@ class Ranges:
             then_jumped = self._then_jumped[middle] if middle != index else self._jumped(index)
             else_jumped = middle != index and self._jumped(index)
             if then_jumped != else_jumped:
-                self._assume(statement.args[0], else_jumped)
+                self._guarded(opened, else_jumped)
+
+    def _guarded(self, index: int, truth: bool) -> None:
+        """Takes in what the If at an index says of the code that comes now."""
+        self._assume(self.program.body[index].args[0], truth)
+
+    def _counted(self, index: int, loop: For) -> None:
+        """Takes in what the loop at an index says of its turns."""
+        self._bind(loop.bound, self._counter(loop))
+        self._relate(loop)
 
     def _elements(self, memory: Memory) -> Range:
         """What a load gives: an element, or the zero that stands for one outside."""
