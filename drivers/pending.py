@@ -50,8 +50,19 @@ class Pending(Stationary, Future[Any]):
         super().__init__()
         self._name = name
 
+    @property
+    def title(self) -> str:
+        """The name of what runs, to be read."""
+        return shown(self._name)
+
     def __repr__(self) -> str:
-        return f"<Pending result of {shown(self._name)}, {'cancelled' if self.cancelled() else 'done' if self.done() else 'running'}>"
+        return f"<Pending result of {self.title}, {'cancelled' if self.cancelled() else 'done' if self.done() else 'running'}>"
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.drivers.observe.cards import pending_html
+
+        return pending_html(self)
 
     def result(self, timeout: float | None = None) -> Any:
         """The written buffers by name, as `Pipeline.dispatch` gives them; waits for them up to `timeout` seconds, without end for None.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from vyre_py.drivers.launch import LaunchPlan
     from vyre_py.drivers.memory.buffer import Buffer
     from vyre_py.drivers.observe.snapshot import Snapshot
+    from vyre_py.drivers.pending import Pending
     from vyre_py.drivers.pipeline import Pipeline
 
-__all__ = ["bound_text", "buffer_html", "pipeline_html", "plan_html", "snapshot_html", "timed_html"]
+__all__ = ["bound_text", "buffer_html", "pending_html", "pipeline_html", "plan_html", "snapshot_html", "timed_html"]
 
 _FIRST: Final = 8  # elements of a result
 
@@ -93,9 +95,22 @@ def _result(value: np.ndarray[Any, Any] | Buffer) -> tuple[str, str]:
     return f"{value.dtype}{list(value.shape)}", first + (" ..." if first and value.size > _FIRST else "")
 
 
+def _results(results: Mapping[str, Any]) -> Markup:
+    return table([(written_name(name), *_result(value)) for name, value in results.items()])
+
+
+def pending_html(pending: Pending) -> str:
+    """How far it is, and its results once somebody has asked for them: it waits for nothing."""
+    there = Future.done(pending) and not pending.cancelled()
+    error = Future.exception(pending, 0) if there else None
+    results = Future.result(pending, 0) if there and error is None else None
+    state = "cancelled" if pending.cancelled() else "failed" if error is not None else "done" if pending.done() else "running"
+    facts = [("state", state), ("error", f"{type(error).__name__}: {error}" if error is not None else ""), ("results", "" if there else "result() gives them")]
+    return card("Pending", pending.title, facts, _results(results) if isinstance(results, Mapping) else Markup(""))
+
+
 def timed_html(timed: Timed) -> str:
     """Where the time of a dispatch went, and its results."""
     rows = [("in all", timed.wall_ns), ("until enqueued", timed.enqueue_ns), ("from there", timed.wait_ns)]
     rows += [] if timed.device_ns is None else [("of it on the device", timed.device_ns)]
-    results = table([(written_name(name), *_result(value)) for name, value in timed.results.items()])
-    return card("Timed", shown_ns(timed.wall_ns), (), bars([(name, taken, shown_ns(taken)) for name, taken in rows]), results)
+    return card("Timed", shown_ns(timed.wall_ns), (), bars([(name, taken, shown_ns(taken)) for name, taken in rows]), _results(timed.results))

@@ -248,7 +248,7 @@ def test_a_run_is_stepped_through(tab: Tab, file: Path) -> None:
 def test_facts_name_what_proves_each_index(tab: Tab, file: Path) -> None:
     opened(tab, f"file://{file}", "Facts")
     tab.click("[aria-label='Checks of indices'] summary")
-    rows = tab.run("[...document.querySelectorAll('[aria-label=\"Checks of indices\"] details tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+    rows = tab.run("[...document.querySelectorAll('section.panel details tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
     assert ["line 6", "t", *["its own range"] * 3] in rows
     assert ["line 10", "y", *["the guard at line 9"] * 3] not in rows  # i < 4 says nothing of n
     tab.run("[...document.querySelectorAll('[aria-label=\"Checks of indices\"] details button')].find(one => one.textContent === 'line 6').click()")

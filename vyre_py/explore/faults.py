@@ -16,13 +16,13 @@ from vyre_py.ir.language.nodes import Assert, Load, Memory, MemoryStatement, Spa
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 
-__all__ = ["Faults", "Finding", "NotedReads", "finding_of"]
+__all__ = ["Faults", "RunFinding", "NotedReads", "finding_of"]
 
 _MOST_SOURCES: Final = 1000  # values that a condition is followed through
 _MOST_ELEMENTS: Final = 4096
 
 
-class Finding(TypedDict):
+class RunFinding(TypedDict):
     """What was found, at a line of the text, and the elements that it is about by the name of their memory, numbered as the recording numbers them."""
 
     kind: str
@@ -33,7 +33,7 @@ class Finding(TypedDict):
     elements: dict[str, list[int]]
 
 
-def finding_of(diagnostic: Diagnostic, kind: str, elements: Mapping[str, list[int]]) -> Finding:
+def finding_of(diagnostic: Diagnostic, kind: str, elements: Mapping[str, list[int]]) -> RunFinding:
     """A diagnostic as a finding of a kind: race or unwritten."""
     place = diagnostic.place
     return {

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, TypedDict
 
 import numpy as np
 
-from vyre_py.explore.faults import Faults, Finding, NotedReads, finding_of
+from vyre_py.explore.faults import Faults, NotedReads, RunFinding, finding_of
 from vyre_py.explore.given import arguments_of
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret.arguments import Arguments
@@ -113,7 +113,7 @@ class Recording(TypedDict):
     made_up: list[str]
     memories: list[Held]
     moments: list[Moment]
-    findings: list[Finding]
+    findings: list[RunFinding]
     ended: str
 
 
@@ -321,20 +321,22 @@ def record(text: str, given: Mapping[str, str] | None = None, group: int = 0) ->
         notes = _Notes(program, group)
         watch.unwritten = NotedReads(program, notes.faults)
         memories, findings = _run(program, bound, batches, watch, reports, notes)
+    made_up = [name for name in made.texts if not (given or {}).get(name, "").strip()]
     return {
         "groups": list(batches.groups), "workgroup": list(batches.workgroup), "subgroup": program.subgroup, "group": group, "lanes": prod(batches.workgroup),
-        "tiles": program.of_tiles, "given": made.texts, "made_up": [name for name in made.texts if not (given or {}).get(name, "").strip()], "memories": memories, "moments": notes.moments, "findings": findings, "ended": notes.ended,
+        "tiles": program.of_tiles, "given": made.texts, "made_up": made_up, "memories": memories, "moments": notes.moments, "findings": findings,
+        "ended": notes.ended,
     }  # fmt: skip
 
 
 def _run(
     program: Program, bound: Arguments, batches: Batches, watch: Watch, reports: Reports, notes: _Notes
-) -> tuple[list[Held], list[Finding]]:
+) -> tuple[list[Held], list[RunFinding]]:
     """Runs all batches; gives the memories as they were before, and what was found."""
     base = _RecordingTileMachine if program.of_tiles else _RecordingMachine
     machine = type("_NotedMachine", (base,), {"notes": notes})
     memories: list[Held] = []
-    findings: list[Finding] = []
+    findings: list[RunFinding] = []
     try:
         for lanes in batches:
             running = machine(program, bound, lanes, reports, watch)

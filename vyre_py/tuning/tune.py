@@ -21,11 +21,11 @@ from vyre_py.drivers.errors import LaunchError
 from vyre_py.drivers.observe.progress import Progress, Report
 from vyre_py.drivers.process.executor import Executor
 from vyre_py.drivers.registry import device as device_of
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import ProgramError, VyreError, shown
 from vyre_py.ir.language.nodes import Tile
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.public import public
-from vyre_py.ir.text.markup import ShownAsText
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -46,7 +46,7 @@ _TOLERANCE: Final = 2.0**-6  # of the largest element, where tensor cores sum in
 
 @public
 @dataclass(frozen=True, slots=True)
-class Tried(ShownAsText):
+class Tried:
     """One candidate: its parameters, its place in the model's order from 0 on, and nanoseconds a launch, the median of rounds; or `error`, why it has none."""
 
     parameters: Parameters
@@ -58,10 +58,16 @@ class Tried(ShownAsText):
         found = self.error.partition("\n")[0] if self.launch_ns is None else f"{self.launch_ns / 1e3:.3g} us"
         return f"<Tried {dict(self.parameters)}: {found}>"
 
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.tuning.cards import tried_html
+
+        return tried_html(self)
+
 
 @public
 @dataclass(frozen=True, slots=True)
-class Tuned(ShownAsText):
+class Tuned:
     """The fastest that was found: its `parameters`, its `program`, nanoseconds a launch (None where nothing was ever tried), and how many candidates there
     are. `tried` is all that this call has tried, in the model's order, and then those that break a rule; empty where the winner was kept already."""
 
@@ -75,6 +81,12 @@ class Tuned(ShownAsText):
         failed = sum(trial.launch_ns is None for trial in self.tried)
         time = "never timed" if self.launch_ns is None else f"{self.launch_ns / 1e3:.3g} us"
         return f"<Tuned {dict(self.parameters)}: {time}, of {self.candidates} candidates {len(self.tried)} tried, {failed} of them failed>"
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from vyre_py.tuning.cards import tuned_html
+
+        return tuned_html(self)
 
 
 @dataclass(frozen=True, slots=True)

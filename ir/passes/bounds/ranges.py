@@ -30,7 +30,7 @@ from vyre_py.ir.language.nodes import (
     Space,
     UniformLoad,
     Value,
-)  # fmt: skip
+)
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.passes.bounds.polynomials import WORD_MAX, Form, SizeFacts, constant, minus, shifted
@@ -151,11 +151,7 @@ class Ranges:
         self._then_jumped[index] = self._jumped(index)
         self._leave()
         self._enter()
-        self._guarded(self._opener(index), False)
-
-    def _opener(self, other: int) -> int:
-        """The If that an Else belongs to."""
-        return self.program.match[self.program.match[other]]
+        self._guarded(self.program.match[self.program.match[index]], False)  # the If that this Else belongs to
 
     def _close(self, index: int) -> None:
         """Leaves a block; where one branch of an If jumped away, what follows runs after the other."""
@@ -254,9 +250,7 @@ class Ranges:
         start, stop = self.of(loop.args[0]), self.of(loop.args[1])
         step = self.of(loop.args[2]).low
         if step < 0:
-            return Range(
-                min(stop.low + 1, start.high), start.high, start.uppers, tuple(shifted(f, 1) for f in stop.lowers)
-            )
+            return Range(min(stop.low + 1, start.high), start.high, start.uppers, tuple(shifted(f, 1) for f in stop.lowers))
         high = max(stop.high - 1, start.low)
         if start.low == start.high:
             high = start.low + (high - start.low) // step * step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from html.parser import HTMLParser
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from device_kinds import open_device
 import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.dispatch import Timed
+from vyre_py.drivers.pending import ThreadPending
 from vyre_py.ir.check import check
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.text.cards import MAX_ROWS, Markup, table
@@ -90,6 +92,9 @@ def made(device: Device, name: str) -> dict[str, Any]:
     launch = pipeline.bind({**given, name + "x": x, name + "y": y}, config=vp.DispatchConfig(label=name))
     other = pipeline.bind({**given, name + "x": y, name + "y": z})
 
+    pending = pipeline.submit(given)
+    pending.result()  # or it would be at work while a test looks
+
     def work() -> None:
         z.fill(1.0)
         launch()
@@ -98,6 +103,8 @@ def made(device: Device, name: str) -> dict[str, Any]:
 
     return {
         "Checked": check(program), "Artifact": pipeline.artifact, "Pipeline": pipeline, "Stages": pipeline.stages, "Launch": launch, "Launch plan": launch.plan,
+        "Pending": pending, "Tried": vp.Tried({name: name, "k": 3}, 0, 1234.5),
+        "Tuned": vp.Tuned({name: name}, program, 1e6, 3, (vp.Tried({name: 1}, 0, 1e6), vp.Tried({name: 2}, 1, 3e6), vp.Tried({name: 3}, 2, None, name))),
         "Buffer": x, "Graph": device.capture(work), "Timed": pipeline.dispatch_timed(given), "Snapshot": device.telemetry.snapshot(),
     }  # fmt: skip
 
@@ -155,10 +162,39 @@ def test_launches_and_timings_say_what_they_are() -> None:
     assert ["of it on the device", "", "15 ns"] in rows and ["y", "float64[3]", "1.0 1.0 1.0"] in rows
     pending = pipeline.submit({"x": np.ones(3, np.float32)})
     pending.result()
+    assert Card(pending._repr_html_()).rows == [["state", "done"], ["y", "float32[3]", "1.0 1.0 1.0"]]
     assert repr(pending) == f"<Pending result of {name}, done>"
     stages = Stages((Stage("check", 0, 0, 1500), Stage("lower", 0, 2000, 5000), Stage("llvm", 1, 2500, 4000)))
     assert repr(stages) == "<Stages: check 1.5 us, lower 3 us, total 4.5 us>"
     assert Card(stages._repr_html_()).rows == [["check", "", "1.5 us"], ["lower", "", "3 us"], ["\u00b7 llvm", "", "1.5 us"]]
+
+
+def test_what_tuning_tried_is_in_the_order_of_its_time() -> None:
+    program = axpy("axpy")
+    slow, fast, none = vp.Tried({"k": 1}, 0, 3e6), vp.Tried({"k": 2}, 1, 1e6), vp.Tried({"k": 3}, 2, None, "LaunchError: no")
+    rows = Card(vp.Tuned({"k": 2}, program, 1e6, 9, (slow, fast, none))._repr_html_()).rows
+    assert rows[1:] == [["time", "1 ms a launch"], ["tried", "3 of 9 candidates"], ["k=2", "", "1 ms"], ["k=1", "", "3 ms"], ["k=3", "LaunchError: no"]]
+    assert Card(none._repr_html_()).rows == [["in the model's order", "number 3"], ["failed", "LaunchError: no"]]
+    kept = Card(vp.Tuned({"k": 2}, program, None, 9, ())._repr_html_())
+    assert ["time", "never timed"] in kept.rows and "failed" not in kept.text
+
+
+def test_a_pending_result_says_how_far_it_is_and_waits_for_nothing() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def work() -> dict[str, Any]:
+        begun.set()
+        end.wait()
+        raise ValueError("<b>")
+
+    pending = ThreadPending("<i>", work)
+    begun.wait()
+    card = Card(pending._repr_html_())
+    assert card.rows == [["state", "running"], ["results", "result() gives them"]] and "<i>" in card.text
+    end.set()
+    with pytest.raises(ValueError, match="<b>"):
+        pending.result()
+    assert Card(pending._repr_html_()).rows == [["state", "failed"], ["error", "ValueError: <b>"]]
 
 
 def test_a_launch_shows_the_params_that_it_has_now() -> None:
