@@ -23,6 +23,7 @@ from vyre_py.ir.language.nodes import (
     Const,
     Else,
     End,
+    For,
     If,
     Let,
     Load,
@@ -39,7 +40,7 @@ from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability, calculate, variability_of
 
-__all__ = ["Interior", "find_interior"]
+__all__ = ["Interior", "find_interior", "inside_turns"]
 
 # Ops that indices are made of; they cost next to nothing, wherever they stood.
 _INDEXING: Final = frozenset({"add", "sub", "mul", "shl", "shr", "and", "cast", "bitcast", "min", "max"})
@@ -92,6 +93,28 @@ def _guard(body: Sequence[Statement]) -> int | None:
         return None
     condition = body[first].args[0]
     return condition.id if isinstance(condition, Value) else None
+
+
+def inside_turns(memories: Memories, index: int, s: For, step: int, start: LaneValue, stop: LaneValue) -> Interior:
+    """What is known of accesses in a For that counts up, whose index is its value: all turns are inside where it ends within the axis."""
+    state, w, found = memories.state, memories.w, Interior()
+    if not stop.is_uniform or (s.bound.type.is_signed and not start.is_uniform) or step < 0:
+        return found
+    tests = dict[str, None]()
+    for number in range(index + 1, state.program.match[index]):
+        access = state.program.body[number]
+        if not isinstance(access, _ACCESSES) or access.memory.space is Space.PRIVATE:
+            continue
+        for axis, atom in enumerate(access.indices):
+            if atom == s.bound and not (state.proven[number] | state.inside.get(number, 0)) >> axis & 1:
+                tests[memories.bound(access.memory, axis, s.bound.type).name] = None
+                found.inside[number] = found.inside.get(number, 0) | 1 << axis
+    conditions = [w.let(f"icmp ule i32 {stop.name}, {bound}") for bound in tests]
+    if tests and s.bound.type.is_signed:
+        conditions.append(w.let(f"icmp sge i32 {start.name}, 0"))
+    for test in conditions:
+        found.condition = w.let(f"and i1 {found.condition}, {test}") if found.condition else test
+    return found
 
 
 def _asks(s: Statement, proven: int) -> bool:

@@ -114,7 +114,7 @@ class _LaneWalk:
         self.atomics = Atomics(self.memories)
         self.permutes = Permutes(self.state)
         self.micro_kernels = MicroKernels(self.memories)
-        self.control = Control(self.state)
+        self.control = Control(self.memories)
         self.number = ""  # that of the workgroup
         self.has_interior = True
         self.border = self._border_lanes(border)

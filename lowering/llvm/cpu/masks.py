@@ -3,24 +3,45 @@
 At every statement at least one lane is on. A block that no lane enters is skipped, and so is the rest of a block that the last lane leaves early. Lanes
 that leave early are removed from the masks of the loops around them. Behind a block that some lanes may have left, the mask is read back from the
 innermost loop. A loop is never assumed to end.
+
+One module because a loop, a branch and an escape are about the same frames.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from vyre_py.ir.language.nodes import Break, Const, Continue, Else, End, For, If, Loop, Region, Return, Statement
+from vyre_py.ir.language.nodes import (
+    Atomic,
+    Break,
+    Const,
+    Continue,
+    Else,
+    End,
+    For,
+    If,
+    Let,
+    Load,
+    Loop,
+    Region,
+    Return,
+    Statement,
+    Store,
+    Value,
+)
 from vyre_py.ir.language.types import Type
+from vyre_py.lowering.llvm.cpu.interior import Interior, inside_turns
+from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.regions import Escape, beyond
-from vyre_py.lowering.llvm.cpu.state import State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, integer
 
-# A longer loop is not written twice.
+# A longer loop is written once.
 _MOST_STATEMENTS: Final = 64
+_ACCESSES: Final = (Load, Store, Atomic)
 
 __all__ = ["CONTROL", "Control", "Frame", "Turns"]
 
@@ -62,17 +83,31 @@ class Turns(Frame):
     exit: str = ""
     count: str = ""
     continued: bool = False
+    inside: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Copies:
+    """A For that is written several times, each for some of its turns: the turns so far, how many each lane has, those that all have, the most that one has,
+    and what is left to be written. Each copy is whether lanes take its turns together, which need no masks, and what is known in them."""
+
+    count: str
+    trips: str
+    together: str
+    most: str
+    left: list[tuple[bool, Interior]] = field(default_factory=list)
 
 
 class Control:
     """The open blocks, and what each control statement does; every handler gives the index of the statement to go on at."""
 
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self, memories: Memories) -> None:
+        self.memories = memories
+        self.state = state = memories.state
         self.w = state.w
         self.frames: list[Frame] = []
         self.turns: list[Turns] = []
-        self.rests: dict[int, tuple[str, str]] = {}  # loops whose lanes have turns left that not all take -> the turns so far, and those of each lane
+        self.copies: dict[int, Copies] = {}  # of loops of which a copy is being written, and others are to follow
         self.alive_offset = self.mask_space() if state.plan.keeps_alive else 0
         self.turn_offsets = {loop: self.mask_space() for loop in sorted(state.plan.keeps_turn)}
 
@@ -216,8 +251,7 @@ class Control:
     # ---- loops
 
     def for_(self, index: int, s: For) -> int:
-        """Opens a For. Its lanes take their turns together, each as many as it has; trips are counted before the first. A short loop is written twice where
-        they have different numbers: for the turns that all lanes take, without masks, and for the rest."""
+        """Opens a For, or one of its copies. Its lanes take their turns together, each as many as it has; trips are counted before the first."""
         state, w = self.state, self.w
         type_, (start, stop) = s.bound.type, (state.operand(s.args[0]), state.operand(s.args[1]))
         assert isinstance(s.args[2], Const)  # V208
@@ -226,41 +260,73 @@ class Control:
         if not same:
             state.fill(type_.bits)
             state.parts = True
-        rest = self.rests.pop(index, None)
-        if rest is None:
-            count = w.local("i32")
-            w.line(f"store i32 0, ptr {count}")
-            trips = self._trips(type_, start, stop, step, 1 if same else state.width)
+        copies = self.copies.get(index) or self._plan_copies(index, s, step, start, stop)
+        together, known = copies.left.pop(0)
+        if copies.left:
+            self.copies[index] = copies
         else:
-            count, trips = rest
-        even = Variability.VARYING not in (start.variability, stop.variability)  # lanes' numbers of turns differ by one at most
-        together = even and not same and rest is None and self._is_short(index)
-        if together:
-            self.rests[index] = (count, trips)
-            vector = bits_type(32, state.width)
-            trips = w.call("i32", f"llvm.vector.reduce.umin.{suffix(vector)}", (vector, trips))
-        turns = self._open(index, parts=not same and not together)
-        turns.count = count
-        turn = w.let(f"load i32, ptr {count}")
-        if same or together:
-            go = w.let(f"icmp ult i32 {turn}, {trips}")
-            if turns.live:
-                go = w.let(f"and i1 {go}, {w.any(self._read(turns.live))}")
-        else:
-            vector = bits_type(32, state.width)
-            left = w.let(f"icmp ult {vector} {w.splat('i32', turn)}, {trips}")
-            state.mask = w.both(self._read(turns.live), left)
+            self.copies.pop(index, None)
+        most = copies.together if together else copies.most
+        if known.condition:
+            most = w.let(f"select i1 {known.condition}, i32 {most}, i32 0")
+        turns = self._open(index, parts=not together)
+        turns.count, turns.inside = copies.count, state.inside
+        state.inside = {**state.inside, **{k: state.inside.get(k, 0) | axes for k, axes in known.inside.items()}}
+        turn = w.let(f"load i32, ptr {copies.count}")
+        go = w.let(f"icmp ult i32 {turn}, {most}")
+        if not together and turns.live:
+            state.mask = w.both(self._read(turns.live), self._left(turn, copies))
             self._write(turns.live, state.mask)
             go = w.any(state.mask)
+        elif turns.live:
+            go = w.let(f"and i1 {go}, {w.any(self._read(turns.live))}")
         self._begin_turn(turns, go)
+        if not together and not turns.live:
+            state.mask = self._left(turn, copies)
         far = turn if step == 1 else w.let(f"mul i32 {turn}, {step}")
         state.bind(s, calculate(w, "add", type_, (start, LaneValue(Variability.UNIFORM, type_, far, multiple=abs(step) & -abs(step)))))
         return index + 1
 
+    def _plan_copies(self, index: int, s: For, step: int, start: LaneValue, stop: LaneValue) -> Copies:
+        """How often a For is written. A short one is where lanes have different numbers of turns, for the turns that all take, without masks, and for the rest;
+        and where its own value is an index, for turns that are all inside."""
+        state, w = self.state, self.w
+        count = w.local("i32")
+        w.line(f"store i32 0, ptr {count}")
+        same = start.is_uniform and stop.is_uniform
+        trips = self._trips(s.bound.type, start, stop, step, 1 if same else state.width)
+        vector, plain = bits_type(32, state.width), Interior()
+        copies = Copies(count, trips, trips, trips)
+        if not same:
+            copies.together = w.call("i32", f"llvm.vector.reduce.umin.{suffix(vector)}", (vector, trips))
+            copies.trips = w.blend(vector, state.mask, trips, "zeroinitializer")
+            copies.most = w.call("i32", f"llvm.vector.reduce.umax.{suffix(vector)}", (vector, copies.trips))
+        # Lanes' numbers of turns differ by little where they begin and end at neighbours; masks cost nothing where a gather has one anyway.
+        even = same or Variability.VARYING not in (start.variability, stop.variability)
+        short = even and self._is_short(index)
+        parts = [False] if not same and (not short or self._follows(index)) else [same] if same else [True, False]
+        inside = inside_turns(self.memories, index, s, step, start, stop) if short and (not same or state.width == 1) else plain
+        copies.left = [(together, inside) for together in parts] + [(same, plain)] if inside.inside else [(together, plain) for together in parts]
+        return copies
+
+    def _follows(self, index: int) -> bool:
+        """Whether a loop has an access at an index that it has loaded."""
+        loaded = set[int]()
+        for s in self.state.program.body[index + 1 : self.state.program.match[index]]:
+            if isinstance(s, _ACCESSES) and any(a.id in loaded for a in s.indices if isinstance(a, Value)):
+                return True
+            if isinstance(s, Load) or (isinstance(s, Let) and any(a.id in loaded for a in s.args if isinstance(a, Value))):
+                loaded.add(s.bound.id)
+        return False
+
+    def _left(self, turn: str, copies: Copies) -> str:
+        """The lanes that have the turn."""
+        return self.w.let(f"icmp ult {bits_type(32, self.state.width)} {self.w.splat('i32', turn)}, {copies.trips}")
+
     def _is_short(self, index: int) -> bool:
-        """Whether a loop may be written twice: it has no other in it, and its lanes leave it at its end."""
+        """Whether a loop may be written several times: it has no other in it, and is left at its end."""
         program, stop = self.state.program, self.state.program.match[index]
-        alone = not any(isinstance(s, (For, Loop)) for s in program.body[index + 1 : stop])
+        alone = not any(isinstance(s, (For, Loop, Break)) for s in program.body[index + 1 : stop])
         return alone and stop - index <= _MOST_STATEMENTS and self._escapes(index) is Escape.NONE
 
     def _trips(self, type_: Type, start: LaneValue, stop: LaneValue, step: int, width: int) -> str:
@@ -289,14 +355,14 @@ class Control:
         state, w = self.state, self.w
         around = self.frames[-1]
         escapes = self._escapes(index)
-        live = now = w.local(w.mask_type) if escapes or parts else ""
+        live = now = w.local(w.mask_type) if escapes else ""
         if Escape.CONTINUE in escapes:
             now = w.local(w.mask_type)
         if live:
             self._write(live, state.mask)
         head, latch, exit_ = w.label("head"), w.label("latch"), w.label("exit")
         skip = exit_ if live == now and live else latch
-        turns = Turns(state.program.match[index], state.mask, skip, True, around.all and not live, index, live, now, head, latch, exit_)
+        turns = Turns(state.program.match[index], state.mask, skip, True, around.all and not live and not parts, index, live, now, head, latch, exit_)
         self._push(turns)
         w.block(head)
         return turns
@@ -334,10 +400,11 @@ class Control:
             if frame.count:
                 turn = w.let(f"load i32, ptr {frame.count}")
                 w.line(f"store i32 {w.let(f'add i32 {turn}, 1')}, ptr {frame.count}")
+                state.inside = frame.inside
             w.again(frame.head, state.unrolls.get(frame.opener, 0))
             w.block(frame.exit)
             self._after(frame.opener, frame.entered)
-            return frame.opener if frame.opener in self.rests else index + 1
+            return frame.opener if frame.opener in self.copies else index + 1
         w.block(frame.skip)
         opener = state.program.match[index]
         self._after(frame.opener if isinstance(frame, Branch) else opener, frame.entered)

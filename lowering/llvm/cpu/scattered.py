@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Memory, Space
 from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, gather_each, scatter_some
 from vyre_py.lowering.llvm.cpu.state import State
@@ -69,14 +70,23 @@ class Scattered:
         w, width, vector = self.w, self.state.width, memory_type(memory.type, self.state.width)
         if mask is not None:
             offset = w.varying(offset.type, w.blend(bits_type(32, width), mask, w.vector(offset), integer(0, 32, width)))
-            if memory.space is Space.BUFFER:  # others have an element
-                base = w.let(f"select i1 {w.any(mask)}, ptr {base}, ptr @zero")
+            base = self._with_an_element(memory, base)
         if self._is_called():
             called = gather_each(self.state.module, memory.type, width)
             found = w.let(f"call {vector} @{called}(ptr {base}, {bits_type(32, width)} {w.vector(offset)})")
         else:
             found = self._loaded(memory, base, offset)
         return found if mask is None else w.blend(vector, mask, found, "zeroinitializer")
+
+    def _with_an_element(self, memory: Memory, base: str) -> str:
+        """What lanes that are off may load the first element of: the memory, or a zero. It hangs on sizes alone, so no turn of a loop waits for it."""
+        for extent in memory.shape:
+            if extent == DimConst(0):
+                return "@zero"
+            if not isinstance(extent, DimConst):
+                some = self.w.let(f"icmp ne i32 {self.state.operand(extent).name}, 0")
+                base = self.w.let(f"select i1 {some}, ptr {base}, ptr @zero")
+        return base
 
     def _loaded(self, memory: Memory, base: str, offset: LaneValue) -> str:
         w, width, element, found = self.w, self.state.width, memory_type(memory.type), "poison"

@@ -230,6 +230,11 @@ class State:
         loop = self.loops[-1] if self.loops and self.region is not None else -1
         return loop >= 0 and any(self._turning.get(a.id, -1) >= loop for a in s.indices if isinstance(a, Value))
 
+    def streams(self, s: MemoryStatement) -> bool:
+        """Whether what the next turn of the innermost loop loads follows what this one loads."""
+        turned = self.program.body[self.loops[-1]] if self.loops and self.loops[-1] >= 0 else None
+        return isinstance(turned, For) and s.indices[-1] == turned.bound and isinstance(turned.args[2], Const) and int(turned.args[2].value) <= self.width
+
     def _loads(self, region: BarrierFreeRegion) -> Counter[Memory]:
         """How many loads of each memory a region has."""
         if region.start not in self._region_loads:

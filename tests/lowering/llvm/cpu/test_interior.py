@@ -126,3 +126,47 @@ def test_inside_accesses_have_no_masks(name: str) -> None:
 def test_what_all_chunks_have_alike_is_written_once() -> None:
     text = "program own(n) workgroup(64) over(n) { buffer y: f32[n] write\n y[0u32] = cast(global_id.x, f32) }"
     assert "interior" not in emit_lanes(optimise(check(Program.from_text(text)), expand=STRICT_EXPANSIONS), 16).text
+
+
+TURNS = """program turns(n, m) workgroup(32) over(n) { buffer p: T[n] read\n buffer q: T[n] read\n buffer c: u32[m] read\n buffer x: f32[m] read
+  buffer y: f32[n] write\n buffer z: u32[m] read_write
+  let i = global_id.x
+  var s: f32 = 1.0f32
+  BEFORE
+  for k in FIRST..LAST step STEP { s = s * 0.5f32 + x[c[k]] - x[k]
+  MORE
+  }
+  y[i] = s }"""
+LOOPS = {  # what stands around, the first value, the last, the step, and what else a turn does
+    "rows": ("", "p[i]", "q[i]", "1", ""),
+    "lanes": ("", "p[0u32] + cast(i & 7u32, T)", "q[1u32]", "8", ""),
+    "some": ("if (i & 3u32) == 1u32 {\nreturn\n}", "p[i]", "q[i]", "3", "if k == 2T {\ncontinue\n}"),
+    "left": ("", "p[i]", "q[i]", "1", "if s > 3.0f32 {\nbreak\n}"),
+    "down": ("", "q[i]", "p[i]", "-1", ""),
+    "stores": ("", "p[0u32] + cast(i & 15u32, T)", "q[2u32]", "16", "if i < 16u32 {\nz[k] = i\n}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [1, 16])
+@pytest.mark.parametrize("type_", ["u32", "i32"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_whose_values_are_indices_are_exact(name: str, type_: str, width: int) -> None:
+    text = TURNS
+    for what, given in zip(("BEFORE", "FIRST", "LAST", "STEP", "MORE"), LOOPS[name], strict=True):
+        text = text.replace(what, f"{given}{type_}" if what == "STEP" and type_ == "u32" else given)
+    if name == "down" and type_ == "u32":
+        text = text.replace("-1u32", "-1i32").replace("T[n]", "i32[n]")
+    text = text.replace("cast(i & 7u32, T)", "(i & 7u32)").replace("cast(i & 15u32, T)", "(i & 15u32)") if type_ == "u32" else text
+    program, device = Program.from_text(text.replace("T", type_)), CpuDevice(0)
+    device.target = Target("host", "native", width)
+    ours, oracle = device.compile_native(program), vp.device("reference").compile_native(program)
+    rng = np.random.default_rng(width)
+    for n, m, low, high in ((40, 40, 0, 40), (40, 40, 0, 60), (40, 8, -9, 20), (33, 1, 0, 3)):
+        first = rng.integers(low, max(m, 2), n).astype(np.int32)
+        last = np.minimum(first + rng.integers(0, 30, n), high).astype(np.int32)
+        shared = {"c": rng.integers(0, m + 3, m, np.uint32), "x": rng.random(m, np.float32)}
+        p, q = (a if type_ == "i32" or name == "down" else np.maximum(a, 0).view(np.uint32) for a in (first, last))
+        given = {"p": p, "q": q, **shared, "y": np.zeros(n, np.float32), "z": np.zeros(m, np.uint32)}
+        got, wanted = (pipeline.dispatch({k: a.copy() for k, a in given.items()}) for pipeline in (ours, oracle))
+        for out in ("y", "z"):
+            np.testing.assert_array_equal(got[out], wanted[out], f"{name} {n} {m}")
