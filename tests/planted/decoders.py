@@ -85,7 +85,7 @@ DECODERS: Final = (
     Plant(
         "zero_without_a_sign",
         "A number of the JSON form that rounds to the bf16 -0.0 is read as 0.0.",
-        "vyre_py.ir.wire.json.json_reader",
+        "vyre_py.ir.wire.json.json_numbers",
         "(math.copysign(1.0, value) < 0) <<",
         "(value < 0) <<",
         Suite("test_json.py", "rounded or constant"),
@@ -101,7 +101,7 @@ DECODERS: Final = (
     Plant(
         "decimals_are_cut",
         "A number of the JSON form is cut to bf16, and not rounded.",
-        "vyre_py.ir.wire.json.json_reader",
+        "vyre_py.ir.wire.json.json_numbers",
         "round(math.ldexp(abs(value), -quantum))",
         "int(math.ldexp(abs(value), -quantum))",
         Suite("test_json.py", "rounded"),

@@ -1,16 +1,10 @@
 """Reading the JSON form: from the values of the text to columns. `ir.wire.json.json_text` finds the values and bounds what they may cost.
 
 Declarations are read before the body and dims before all, whatever their order in the text.
-
-One module because one object reads all kinds of rows, into columns and tables that they share.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
-import re
-import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -18,17 +12,16 @@ from typing import Any, Final
 import numpy as np
 
 from vyre_py.ir.check.limits import MAX_FUNCTIONS, MAX_STATEMENTS
-from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, WORD_LIMIT, Dim, DimExpr
+from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, Dim, DimExpr
 from vyre_py.ir.language.errors import WireError, shown
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
-from vyre_py.ir.language.types import SCALARS, Array, Type, decode, encode
+from vyre_py.ir.language.types import SCALARS, Array
 from vyre_py.ir.wire.build import build
 from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
 from vyre_py.ir.wire.json.json_form import (
-    EXACT_INTEGERS,
     FUNCTIONS,
     LISTS,
     MAX_OPERANDS,
@@ -37,7 +30,9 @@ from vyre_py.ir.wire.json.json_form import (
     REQUIRED,
     VERSION,
 )
+from vyre_py.ir.wire.json.json_numbers import bits_of
 from vyre_py.ir.wire.json.json_text import JsonText, Wrong
+from vyre_py.ir.wire.json.json_values import list_of, mapping_of, text_of, whole_of, word_of
 from vyre_py.ir.wire.size_table import SizeError, SizeTable, read_size
 from vyre_py.ir.wire.tables import NUMBER_BITS, NUMBERS, TYPED, ref_of
 from vyre_py.ir.wire.verify import MAX_DECLARATIONS, verify
@@ -47,7 +42,6 @@ __all__ = ["from_json"]
 _VALUE, _CONSTANT, _PARAM, _SIZE = (OPERAND_KINDS[kind] for kind in ("value", "constant", "param", "size"))
 _VAR: Final = CODES["var"]
 _ROWS_LIMIT: Final = 1 << 30  # an operand's row has 30 bits
-_BITS: Final = re.compile("0x[0-9a-fA-F]{1,16}")
 _OPERAND: Final = 'a value\'s number, ["type", constant], {"param": name} or {"size": size}'
 _PLAIN_KEYS: Final = ("args", "place")
 
@@ -77,42 +71,6 @@ def from_json(text: str | bytes | bytearray | memoryview) -> Program:
         raise WireError(finding(wrong.code, f"{place}: {wrong.message}", None, wrong.help), wrong.path) from None
 
 
-def _mapping(value: object, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> _Row:
-    if not isinstance(value, dict):
-        raise Wrong("W115", f"found {shown(value)}, expected an object")
-    for key in required:
-        if key not in value:
-            raise Wrong("W115", f"the key {key!r} is missing")
-    if unknown := value.keys() - {*required, *optional}:
-        raise Wrong("W115", f"the key {shown(min(unknown))} is not known here; known are {', '.join((*required, *optional))}")
-    return value
-
-
-def _text(value: object, key: str) -> str:
-    if not isinstance(value, str):
-        raise Wrong("W115", f"found {shown(value)}, expected a string", f"/{key}")
-    return value
-
-
-def _whole(value: object, path: str, limit: int = WORD_LIMIT) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
-        raise Wrong("W115", f"found {shown(value)}, expected a whole number from 0 to {limit - 1}", path)
-    return value
-
-
-def _word(table: Mapping[str, int], value: object, key: str, what: str) -> int:
-    code = table.get(value) if isinstance(value, str) else None
-    if code is None:
-        raise Wrong("W105", f"found {shown(value)}, expected {what}", f"/{key}")
-    return code
-
-
-def _sequence(value: object, key: str, count: int | None = None) -> list[Any]:
-    if not isinstance(value, list) or (count is not None and len(value) != count):
-        raise Wrong("W115", f"found {shown(value)}, expected a list" + (f" of {count}" if count is not None else ""), f"/{key}")
-    return value
-
-
 class _Reader:
     """The columns as they grow, and the tables that they refer to."""
 
@@ -140,8 +98,8 @@ class _Reader:
         functions = tuple(self._functions())
         self._each("body", self._statement)
         flat = Flat(
-            name=self.strings.add(_text(head["name"], "name")), doc=self.strings.add(_text(head.get("doc", ""), "doc")),
-            workgroup=self._workgroup(head), subgroup=_whole(head.get("subgroup", 0), "/subgroup", 1 << 16),
+            name=self.strings.add(text_of(head["name"], "name")), doc=self.strings.add(text_of(head.get("doc", ""), "doc")),
+            workgroup=self._workgroup(head), subgroup=whole_of(head.get("subgroup", 0), "/subgroup", 1 << 16),
             over=over, extents=extents, text=b"", data=b"".join(self.data), functions=functions, **self._arrays(),
         )
         try:
@@ -204,14 +162,14 @@ class _Reader:
         return head
 
     def _workgroup(self, head: _Row) -> tuple[int, int, int]:
-        x, y, z = (_whole(n, f"/workgroup/{axis}") for axis, n in enumerate(_sequence(head.get("workgroup", list(DEFAULT_WORKGROUP)), "workgroup", 3)))
+        x, y, z = (whole_of(n, f"/workgroup/{axis}") for axis, n in enumerate(list_of(head.get("workgroup", list(DEFAULT_WORKGROUP)), "workgroup", 3)))
         return x, y, z
 
     def _grid(self, head: _Row) -> tuple[bool | None, tuple[int, int, int]]:
         key = next((key for key in ("over", "grid") if key in head), None)
         if key is None:
             return None, (0, 0, 0)
-        x, y, z = (self._size(size, f"/{key}/{axis}") for axis, size in enumerate(_sequence(head[key], key, 3)))
+        x, y, z = (self._size(size, f"/{key}/{axis}") for axis, size in enumerate(list_of(head[key], key, 3)))
         return key == "over", (x, y, z)
 
     def _each(self, key: str, read: Callable[[Any], None]) -> None:
@@ -245,10 +203,10 @@ class _Reader:
             return
         fields = (0, 0, 0, 0)
         if "place" in row:
-            file, line, column, width = _sequence(row["place"], "place", PLACE_FIELDS)
+            file, line, column, width = list_of(row["place"], "place", PLACE_FIELDS)
             if not isinstance(file, str):
                 raise Wrong("W115", f"found {shown(file)}, expected the name of a file", "/place/0")
-            line, column, width = (_whole(n, f"/place/{k}") for k, n in enumerate((line, column, width), 1))
+            line, column, width = (whole_of(n, f"/place/{k}") for k, n in enumerate((line, column, width), 1))
             fields = (self.strings.add(file) + 1, line, column, width)
             if not self.placed:
                 self.columns["places"].frombytes(bytes(4 * PLACE_FIELDS * self.rows))
@@ -271,8 +229,8 @@ class _Reader:
     # ---- declarations
 
     def _dim(self, value: object) -> None:
-        row = _mapping(value, ("name",), ("place",))
-        name = _text(row["name"], "name")
+        row = mapping_of(value, ("name",), ("place",))
+        name = text_of(row["name"], "name")
         if Dim(name) in self.dims:
             raise Wrong("W115", f"two dims have the name {shown(name)}", "/name", "give each a name of its own")
         self.dims[Dim(name)] = len(self.dims)
@@ -280,20 +238,20 @@ class _Reader:
         self._place(row)
 
     def _param(self, value: object) -> None:
-        row = _mapping(value, ("name", "type"), ("place",))
-        self._declare(self.params, _text(row["name"], "name"), "params")
+        row = mapping_of(value, ("name", "type"), ("place",))
+        self._declare(self.params, text_of(row["name"], "name"), "params")
         self._add("param_names", self.strings.add(row["name"]))
-        self._add("param_types", _word(TYPE_CODES, row["type"], "type", "a type"))
+        self._add("param_types", word_of(TYPE_CODES, row["type"], "type", "a type"))
         self._place(row)
 
     def _memory(self, value: object) -> None:
-        row = _mapping(value, ("name", "space", "type", "shape", "access"), ("data", "place"))
-        self._declare(self.memories, _text(row["name"], "name"), "memories")
+        row = mapping_of(value, ("name", "space", "type", "shape", "access"), ("data", "place"))
+        self._declare(self.memories, text_of(row["name"], "name"), "memories")
         self._add("memory_names", self.strings.add(row["name"]))
-        self._add("memory_spaces", _word(SPACE_CODES, row["space"], "space", f"one of {', '.join(SPACE_CODES)}"))
-        self._add("memory_types", _word(TYPE_CODES, row["type"], "type", "a type"))
-        self._add("memory_access", _word(ACCESS_CODES, row["access"], "access", f"one of {', '.join(ACCESS_CODES)}"))
-        shape = _sequence(row["shape"], "shape")
+        self._add("memory_spaces", word_of(SPACE_CODES, row["space"], "space", f"one of {', '.join(SPACE_CODES)}"))
+        self._add("memory_types", word_of(TYPE_CODES, row["type"], "type", "a type"))
+        self._add("memory_access", word_of(ACCESS_CODES, row["access"], "access", f"one of {', '.join(ACCESS_CODES)}"))
+        shape = list_of(row["shape"], "shape")
         if len(shape) > 255:
             raise Wrong("W107", f"{len(shape)} axes, at most 255 are read", "/shape")
         self._add("memory_ranks", len(shape))
@@ -306,7 +264,7 @@ class _Reader:
     @staticmethod
     def _data(value: object) -> bytes:
         try:
-            data = bytes.fromhex(_text(value, "data"))
+            data = bytes.fromhex(text_of(value, "data"))
         except ValueError:
             data = b"?"  # of another length than any text of its own, so that it is refused below
         if not isinstance(value, str) or len(value) != 2 * len(data):
@@ -318,7 +276,7 @@ class _Reader:
     def _statement(self, row: Any) -> None:
         if not isinstance(row, dict) or "do" not in row:
             raise Wrong("W115", f'found {shown(row)}, expected an object with a "do"')
-        code = _word(CODES, row["do"], "do", "a statement or op of the language")
+        code = word_of(CODES, row["do"], "do", "a statement or op of the language")
         if not row.keys() <= _STATEMENT_KEYS[code]:
             unknown = min(row.keys() - _STATEMENT_KEYS[code])
             raise Wrong("W115", f"the key {shown(unknown)} is not known in {row['do']}; known are {', '.join(sorted(_STATEMENT_KEYS[code]))}")
@@ -332,7 +290,7 @@ class _Reader:
         for number, value in enumerate(args):
             columns["operands"].append(self._operand(value, number))
         if TYPED[code]:
-            columns["types"].append(_word(TYPE_CODES, row.get("type"), "type", "a type"))
+            columns["types"].append(word_of(TYPE_CODES, row.get("type"), "type", "a type"))
             self._bind(code, row)
         else:
             columns["types"].append(0)
@@ -344,19 +302,19 @@ class _Reader:
         self.variables, self.values = self.variables + (code == _VAR), self.values + (code != _VAR)
         if "name" in row:
             self._add(f"named_{what}s", number)
-            self._add(f"{what}_names", self.strings.add(_text(row["name"], "name")))
+            self._add(f"{what}_names", self.strings.add(text_of(row["name"], "name")))
 
     def _ref(self, code: int, row: _Row) -> int:
         if (numbers := NUMBERS.get(code)) is not None:
-            return ref_of([_whole(row.get(name, 0), f"/{name}", 1 << NUMBER_BITS) for name in numbers])
+            return ref_of([whole_of(row.get(name, 0), f"/{name}", 1 << NUMBER_BITS) for name in numbers])
         key = REF_KEYS.get(code)
         if key is None:
             return self.variables if code == _VAR else 0
         if key not in row:
             raise Wrong("W115", f"the key {key!r} is missing")
         if key == "variable":
-            return _whole(row[key], "/variable", _ROWS_LIMIT)
-        name = _text(row[key], key)
+            return whole_of(row[key], "/variable", _ROWS_LIMIT)
+        name = text_of(row[key], key)
         declared = {"memory": self.memories, "function": self.functions}.get(key)
         if declared is None:
             return self.strings.add(name)
@@ -366,7 +324,7 @@ class _Reader:
 
     def _operand(self, value: object, number: int) -> int:
         if isinstance(value, int) and not isinstance(value, bool):
-            return 4 * _whole(value, f"/args/{number}", _ROWS_LIMIT) + _VALUE
+            return 4 * whole_of(value, f"/args/{number}", _ROWS_LIMIT) + _VALUE
         if isinstance(value, list) and len(value) == 2:
             return 4 * self._constant(value[0], value[1], f"/args/{number}") + _CONSTANT
         if isinstance(value, dict) and len(value) == 1:
@@ -385,42 +343,6 @@ class _Reader:
         if isinstance(value, (list, dict)) or value is None:
             raise Wrong("W115", f"found {shown(value)}, expected a number, true, false, or bits such as \"0x7fc00001\"", f"{path}/1")
         try:
-            return self.constants.add(TYPE_CODES[name], _bits(SCALARS[name], value))
+            return self.constants.add(TYPE_CODES[name], bits_of(SCALARS[name], value))
         except (TypeError, OverflowError, ValueError) as error:
             raise Wrong("W112", str(error), f"{path}/1") from None
-
-
-def _bits(type_: Type, value: Any) -> int:
-    """The bits of a constant. Raises TypeError, OverflowError or ValueError, whose text says what is wrong."""
-    if isinstance(value, str):
-        if not _BITS.fullmatch(value):
-            raise ValueError(f"found {shown(value)}, expected bits such as 0x7fc00001")
-        if int(value, 16) >> type_.bits:
-            raise ValueError(f"{value} has more bits than {type_}")
-        return int(value, 16)
-    if not type_.is_float or isinstance(value, bool) or (isinstance(value, int) and abs(value) > EXACT_INTEGERS):
-        bits = encode(type_, value)
-        if not type_.is_float or math.isfinite(decode(type_, bits)):
-            return bits
-    else:
-        with contextlib.suppress(OverflowError):
-            return _rounded(type_, float(value))
-    raise OverflowError(f"{shown(value)} is beyond {type_}; infinities are written as bits")
-
-
-_PACKED: Final[Mapping[str, tuple[str, str]]] = {"f64": ("<d", "<Q"), "f32": ("<f", "<I"), "f16": ("<e", "<H")}
-
-
-def _rounded(type_: Type, value: float) -> int:
-    """What `encode` gives for a finite float, without an array for each. Raises OverflowError for what rounds to infinity."""
-    if type_.name in _PACKED:
-        packed, bits = _PACKED[type_.name]
-        number: int = struct.unpack(bits, struct.pack(packed, value))[0]
-        return number
-    least = type_.least_exponent - type_.fraction_bits
-    quantum = max(math.frexp(value)[1] - 1 - type_.fraction_bits, least) if value else least
-    # The exponent's field is one less for subnormal numbers; a carry into the next one is what adding to the bits does by itself.
-    rounded = round(math.ldexp(abs(value), -quantum)) + (quantum - least << type_.fraction_bits)
-    if rounded > type_.greatest_bits:
-        raise OverflowError
-    return rounded | (math.copysign(1.0, value) < 0) << type_.bits - 1

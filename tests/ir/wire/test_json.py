@@ -26,7 +26,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, decode, encode, f32, u32
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.wire.json.json_form import EXACT_INTEGERS, MAX_DEPTH, MAX_TEXT
-from vyre_py.ir.wire.json.json_reader import _rounded
+from vyre_py.ir.wire.json.json_numbers import rounded_bits
 from vyre_py.ir.wire.json.json_writer import constant_value
 from vyre_py.ir.wire.schema import schema
 
@@ -182,9 +182,9 @@ def test_numbers_are_rounded_as_everywhere(type_: Type) -> None:
         expected = encode(type_, value)
         if not math.isfinite(decode(type_, expected)):
             with pytest.raises(OverflowError):
-                _rounded(type_, value)
+                rounded_bits(type_, value)
         else:
-            assert _rounded(type_, value) == expected, value
+            assert rounded_bits(type_, value) == expected, value
 
 
 # ---------------------------------------------------------------- the schema
