@@ -23,7 +23,6 @@ from math import gcd, prod
 from typing import Final
 
 from vyre_py.ir.check.uniformity import analyse
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid, dim_op
 from vyre_py.ir.language.nodes import (
     Atom,
@@ -48,6 +47,7 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bool_, u32
 from vyre_py.ir.passes import Optimised
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.passes.simplify import same
 from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need
 from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of

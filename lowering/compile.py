@@ -11,12 +11,12 @@ from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
 from vyre_py.ir.imports import imported, importing
-from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.errors import printable, shown
 from vyre_py.ir.language.nodes import Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised, Rewrite, Watcher, annotate, as_written, optimise
+from vyre_py.ir.passes.rewriter import Overgrown
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step

@@ -18,7 +18,6 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.check.findings import HEAD, Findings, number, quoted
-from vyre_py.ir.language.assembler import MAX_STATEMENTS
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import End, Let, Memory, Region, ReportStatement, Space
 
@@ -42,6 +41,7 @@ __all__ = [
     "check_size",
 ]
 
+MAX_STATEMENTS: Final = 1_000_000  # as a body is written, and on its way to a target (`ir.passes.rewriter`)
 MAX_NESTING: Final = 256
 MAX_NAME: Final = 256
 MAX_RANK: Final = 8  # axes of a memory: V307, in `memory`

@@ -1,6 +1,6 @@
 """Passes: Programs to equivalent, better ones.
 
-A pass is a function from a Program to a Program, one loop over its statements through `ir.language.assembler.Rewriter`. `scalarise` splits
+A pass is a function from a Program to a Program, one loop over its statements through `ir.passes.rewriter.Rewriter`. `scalarise` splits
 vectors into components; `expand` replaces ops by simpler ones; `fold`, `simplify`, `cse` and `dce` shrink the Program; `guards` hoists
 bounds checks, and `bounds` proves which are not needed (`remarks` says by what); `written` proves which arrays need no zeros. `pipeline` has their order.
 """

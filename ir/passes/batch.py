@@ -18,7 +18,6 @@ from collections.abc import Collection
 from typing import Final
 
 from vyre_py.ir.check import check
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.nodes import (
@@ -39,6 +38,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["batched"]
 

@@ -11,7 +11,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.effects import Effect, any_of
 from vyre_py.ir.language.nodes import (
     Access,
@@ -34,6 +33,7 @@ from vyre_py.ir.language.op import Law
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.fold import merged_end
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["cse"]
 

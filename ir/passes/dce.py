@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.language.nodes import Else, End, Memory, MemoryStatement, Space, Value, VariableStatement
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["dce"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import Let, Statement, Subgroup, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.together import TOGETHER, lane, subgroup_id
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["Takes", "expand_subgroups"]
 

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Atom, Break, Const, Continue, Else, End, For, If, Let, Loop, Return, const
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, element, u32
 from vyre_py.ir.language.widths import whole_size
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["evaluate_constant", "fold", "merged_end"]
 

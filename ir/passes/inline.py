@@ -14,12 +14,12 @@ from typing import Final
 
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.functions.writer import BodyWriter
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Const, End, For, Let, Loop, Space, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, f32, f64, i32, u32
 from vyre_py.ir.passes.expand import LONG, WRITTEN_OUT
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.passes.scalarise import scalarise
 
 __all__ = ["inline", "rewrite_functions"]

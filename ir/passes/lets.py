@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import Atom, Let, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.math import MathBuilder
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["rewrite_lets"]
 

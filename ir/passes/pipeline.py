@@ -11,7 +11,6 @@ from vyre_py.ir.check import Checked
 from vyre_py.ir.check.uniformity import Uniformity, analyse
 from vyre_py.ir.functions.called import Signature, function_program, signature_of
 from vyre_py.ir.functions.function import Function
-from vyre_py.ir.language.assembler import Overgrown
 from vyre_py.ir.language.nodes import Let, Memory
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes.bounds.guards import guards
@@ -22,6 +21,7 @@ from vyre_py.ir.passes.expand import expand as expand_ops
 from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.ir.passes.fold import fold
 from vyre_py.ir.passes.inline import inline, rewrite_functions
+from vyre_py.ir.passes.rewriter import Overgrown
 from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.passes.simplify import simplify
 from vyre_py.ir.passes.steps import constant_steps

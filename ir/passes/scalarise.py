@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     TARGET_KINDS,
@@ -41,6 +40,7 @@ from vyre_py.ir.language.walks import REPORTING_KINDS, SCALAR_KINDS, WITHOUT_TIL
 from vyre_py.ir.math import VECTOR_EXPANSIONS, Components, MathBuilder
 from vyre_py.ir.math.exact.packing import bitcast
 from vyre_py.ir.math.together import mask_words
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.text.messages import spread
 
 __all__ = ["scalarise"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.nodes import Atom, Const, Let, Load, Store, Value, const
 from vyre_py.ir.language.op import Law, Op
@@ -20,6 +19,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bf16, bool_, f8e4m3, f8e5m2, f16, f32, f64
 from vyre_py.ir.language.widths import INDEX_TYPES, WIDE_TYPES
 from vyre_py.ir.passes.fold import evaluate_constant
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["same", "simplify"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import Atom, Const, For, Statement, const
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import word
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["constant_steps"]
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vyre_py.ir.check import check
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Param, Space, Value
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["with_stored_params"]
 

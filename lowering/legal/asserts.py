@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     Access,
@@ -24,6 +23,7 @@ from vyre_py.ir.language.ops import ATOMICS, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bool_, u32, unsigned_of
 from vyre_py.ir.language.walks import REPORTING_KINDS
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.reports import (
     DROPPED,

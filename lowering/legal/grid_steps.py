@@ -13,7 +13,7 @@ from typing import Final
 from vyre_py.ir.check import Checked
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.uniformity import analyse
-from vyre_py.ir.language.assembler import Assembler, Rewriter
+from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, Grid, dim_op
 from vyre_py.ir.language.effects import Effect, any_of
 from vyre_py.ir.language.nodes import (
@@ -35,6 +35,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.ops import GRID_FOLDS, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, u32
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import MOST_SCANS, totals_name
 

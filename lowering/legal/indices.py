@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import WORD_LIMIT
 from vyre_py.ir.language.nodes import Atom, Const, Let, MemoryStatement, Statement, Value, const
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, u32, u64
 from vyre_py.ir.language.widths import WIDE_TYPES, least_count, whole_size
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.errors import Missing
 
 __all__ = ["missing_elements", "narrow_indices"]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import CopyAsync, Statement
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.walks import COPYING_KINDS
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["WITHOUT_COPIES", "copies", "plain_copies"]
 

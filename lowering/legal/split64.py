@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     Atom,
@@ -32,6 +31,7 @@ from vyre_py.ir.language.types import u32
 from vyre_py.ir.language.walks import SCALAR_KINDS, WITHOUT_TILES, Handlers
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.ir.math.builder import word
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES

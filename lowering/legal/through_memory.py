@@ -14,7 +14,6 @@ from math import prod
 from typing import Final
 
 from vyre_py.ir.check.uniformity import analyse
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import JUMPS, SYNCHRONISES, Effect, any_of
 from vyre_py.ir.language.nodes import Access, Atom, Memory, Space, Statement, Subgroup, Value
@@ -23,6 +22,7 @@ from vyre_py.ir.language.ops import OPS, SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import MathBuilder, word
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.errors import Missing
 
 __all__ = ["EXCHANGES", "missing_together", "through_memory", "told"]

@@ -13,7 +13,6 @@ from itertools import islice
 from math import prod
 from typing import Any, Final, NoReturn
 
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import Missing, Place, Unsupported
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, MemoryStatement, Space, Statement, Value
@@ -22,6 +21,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math import MathBuilder
 from vyre_py.ir.math.builder import word
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.tiles.tile_layout import NOT_SHARED, InvocationGrid, Line, TileLayout
 
 __all__ = ["NOWHERE", "Exchanger", "LazyRegisters", "Registers", "Shared", "outside", "row_major"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from vyre_py.ir.functions.function import Definition, Function
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.op import Operand
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["outlined"]
 

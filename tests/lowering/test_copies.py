@@ -16,12 +16,12 @@ from test_generated import assert_agrees, assert_same, expected
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.nodes import Access, CopyAsync, For, Space, Store
 from vyre_py.ir.language.ops import EXPANDED_ONLY
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import emit_text, prepare
 from vyre_py.lowering.llvm.gpu import nvptx

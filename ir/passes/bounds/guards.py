@@ -23,7 +23,6 @@ from functools import partial
 from typing import Final, Literal
 
 from vyre_py.ir.check.facts import uses
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.language.nodes import (
@@ -46,6 +45,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, i64, u32, u64
 from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.passes.bounds.prove import bounds
+from vyre_py.ir.passes.rewriter import Rewriter
 
 __all__ = ["guards"]
 

@@ -11,7 +11,6 @@ from vyre_py.ir.check import check
 from vyre_py.ir.check.facts import has_grid_barrier
 from vyre_py.ir.check.uniformity import Uniformity, analyse
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.language.errors import Unsupported, ValidationError
@@ -81,6 +80,7 @@ from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.passes import PASSES, Optimised, PassReport
 from vyre_py.ir.passes.contract import contract
 from vyre_py.ir.passes.expand import expand
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.coarsen import coarsen

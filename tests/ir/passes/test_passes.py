@@ -14,7 +14,7 @@ from indices import random_arguments, random_program, random_updates
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.assembler import Assembler, Rewriter
+from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import DimConst, Grid
 from vyre_py.ir.language.errors import ValidationError
 from vyre_py.ir.language.nodes import Access, Atom, Const, If, Let, Space, const
@@ -24,6 +24,7 @@ from vyre_py.ir.language.types import f32, i64, u32
 from vyre_py.ir.passes import PASSES, Optimised, annotate, optimise, unoptimised
 from vyre_py.ir.passes.bounds.ranges import Ranges
 from vyre_py.ir.passes.fold import fold
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.kinds import STRICT_EXPANSIONS

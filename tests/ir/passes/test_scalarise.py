@@ -12,13 +12,13 @@ from op_programs import Signature, arguments_of, assert_same_results, differing,
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DimConst, evaluate_dim
 from vyre_py.ir.language.nodes import Let, MemoryStatement, UniformLoad
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import TYPES, Type, bool_, f32, u32
 from vyre_py.ir.passes import optimise, unoptimised
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.passes.scalarise import scalarise
 from vyre_py.ir.text.parser import parse
 

@@ -18,9 +18,9 @@ from generator import Seeded, generate
 from test_generated import assert_agrees
 
 import vyre_py as vp
-from vyre_py.ir.language import assembler
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.nodes import Statement
+from vyre_py.ir.passes import rewriter
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering import kinds
 from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.llvm import large, text
@@ -114,14 +114,14 @@ def test_lines_are_counted_while_they_are_written(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("target", ["cpu", "compute_90", "wgsl", "reference"])
 def test_what_a_program_becomes_is_bounded(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     """A million ops of 200 statements each would take all memory; 1,000 are let go here, and counted."""
-    monkeypatch.setattr(assembler, "MAX_STATEMENTS", 1000)
+    monkeypatch.setattr(rewriter, "MAX_STATEMENTS", 1000)
     longest = 0
     emit = Rewriter.emit
 
-    def counted(rewriter: Rewriter, statement: Statement) -> None:
+    def counted(writer: Rewriter, statement: Statement) -> None:
         nonlocal longest
-        emit(rewriter, statement)
-        longest = max(longest, len(rewriter.body))
+        emit(writer, statement)
+        longest = max(longest, len(writer.body))
 
     monkeypatch.setattr(Rewriter, "emit", counted)
     with pytest.raises(vp.Unsupported, match=rf"^{target} does not support a Program of \d+,\d+ statements \(at most 1,000 are compiled, counting what"):

@@ -13,13 +13,13 @@ import pytest
 import vyre_py as vp
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
-from vyre_py.ir.language.assembler import Rewriter
 from vyre_py.ir.language.dims import DIM_OPS, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.nodes import Access, Load, Memory, Space, Store, const
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Type, u32
 from vyre_py.ir.passes import unoptimised
+from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.tiles import without_tiles
 
 WARP, BANKS, WORD = 32, 32, 4
