@@ -14,10 +14,9 @@ import pytest
 from axpy import AXPY
 from device_kinds import open_device
 from fake_cuda import FakeDriver
+from fake_device import installed
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 
 try:
@@ -126,9 +125,7 @@ def array_of(buffer):
 
 
 def test_device_arrays_are_bound_where_they_are(monkeypatch):
-    driver = FakeDriver(total=1 << 24)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    driver = installed(monkeypatch, FakeDriver(total=1 << 24))
     device = CudaDevice(0)
     blocks = []
     driver.kernel = blocks.append

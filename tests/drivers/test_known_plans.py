@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from device_kinds import open_device
+from fake_device import installed
 from fake_graphs import FakeGraphDriver
 
 import vyre_py as vp
 from vyre_py.drivers import pipeline
 from vyre_py.drivers.cache import known_plans
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.ir.text.parser import parse
 
@@ -33,9 +33,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     if request.param in ("reference", "cpu"):
         yield open_device(request.param)
         return
-    driver = FakeGraphDriver(total=1 << 28)
-    driver.kernel = lambda block: None
-    monkeypatch.setattr(library, "load", lambda: driver)
+    installed(monkeypatch, FakeGraphDriver(total=1 << 28), lambda block: None)
     made = CudaDevice(0)
     yield made
     made.close()

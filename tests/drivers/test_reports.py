@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from device_kinds import KINDS, open_device
 from fake_cuda import CUresult
+from fake_device import installed
 from fake_graphs import FakeGraphDriver
 from walked_kernel import WalkedDevice
 
 import vyre_py as vp
-from vyre_py.drivers.cuda import library
 from vyre_py.ir.interpret import Reports as Told
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.passes.pipeline import unoptimised
@@ -46,8 +46,7 @@ LINES = ["nine at 3", "nine at 70"]
 @pytest.fixture(params=[*KINDS, "stand-in"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[vp.Device]:
     if request.param == "stand-in":
-        driver = FakeGraphDriver(total=1 << 28)
-        monkeypatch.setattr(library, "load", lambda: driver)
+        driver = installed(monkeypatch, FakeGraphDriver(total=1 << 28))
         monkeypatch.setenv("VYRE_ASSEMBLER", "driver")
         made: vp.Device = WalkedDevice(0)
         yield made

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from compilers import compile_c
 from fake_cuda import FakeDriver
+from fake_device import installed
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.ir.passes.stored_params import with_stored_params
 from vyre_py.ir.text.parser import parse
@@ -151,8 +150,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeDriver, CudaDevic
     driver, handlers = FakeDriver(total=1 << 24), dict[str, Any]()
     driver.blocks_seen = []
     driver.kernel = driver.blocks_seen.append
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    installed(monkeypatch, driver)
     device = CudaDevice(0)
     monkeypatch.setattr(xla_target, "gpu_ordinals", lambda: [1])
     monkeypatch.setattr(xla_target, "gpu_device", lambda ordinal: device)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fake_device import installed
 
 pytest.importorskip("torch")
 
 from test_cuda_callable import Launched
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.interop.torch import gpu_kernels
 
@@ -49,9 +48,7 @@ class Tensor:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]:
-    driver = Launched()
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    driver = installed(monkeypatch, Launched())
     device = CudaDevice(0)
     monkeypatch.setattr(gpu_kernels, "gpu_device", lambda ordinal: device)
     yield driver

@@ -7,10 +7,9 @@ import os
 import numpy as np
 import pytest
 from fake_cuda import FakeDriver
+from fake_device import installed
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.ir.language.types import SCALARS
 from vyre_py.ir.text.parser import parse
@@ -139,8 +138,7 @@ def test_a_function_for_a_gpu_launches_on_the_stream_of_tvm_ffi(monkeypatch) -> 
     driver = FakeDriver(total=1 << 24)
     blocks: list[bytes] = []
     driver.kernel = blocks.append
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    installed(monkeypatch, driver)
     device = CudaDevice(0)
     monkeypatch.setattr(interop, "gpu_device", lambda number: device)
     axpy, x, y = function(parse(AXPY), device="cuda"), device.allocate(1000, vp.f32), device.allocate(1000, vp.f32)

@@ -13,12 +13,12 @@ import ptxas
 import pytest
 import simt_host
 from device_kinds import open_device
+from fake_device import installed
 from fake_graphs import FakeGraphDriver
 from walked_kernel import WalkedDevice
 
 import vyre_py as vp
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.errors import DispatchTimeout, LaunchError
 from vyre_py.drivers.many.stepped import SteppedLaunch
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
@@ -157,8 +157,7 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     if request.param == "cuda":
         yield open_device("cuda")
         return
-    driver = FakeGraphDriver(total=1 << 28)
-    monkeypatch.setattr(library, "load", lambda: driver)
+    driver = installed(monkeypatch, FakeGraphDriver(total=1 << 28))
     monkeypatch.setenv("VYRE_ASSEMBLER", "driver")
     made = WalkedDevice(0)
     yield made

@@ -12,13 +12,11 @@ import pytest
 from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
 from fake_cuda import CUresult
+from fake_device import installed, opened
 from fake_graphs import FakeGraphDriver
 from fake_nccl import FakeNccl
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.kernels import collective
 from vyre_py.drivers.errors import BindingError, DeviceLost, DeviceUnavailable, LaunchError
 from vyre_py.lowering.errors import Unsupported
@@ -26,20 +24,13 @@ from vyre_py.lowering.errors import Unsupported
 
 @pytest.fixture
 def fake(monkeypatch):
-    driver = FakeGraphDriver(total=1 << 28)
-    driver.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, FakeGraphDriver(total=1 << 28), axpy_kernel)
 
 
 @pytest.fixture
 def device(fake):
-    made = CudaDevice(0)
-    yield made
-    made.close()
-    assert not fake.misuse and not fake.capturing
-    assert not [what for what in fake.alive_handles.values() if what != "module"], fake.alive_handles
+    with opened(fake) as made:
+        yield made
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from fake_cuda import CUresult, described
+from fake_device import installed, opened
 from fake_graphs import FakeGraphDriver
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.lowering.artifact.artifact import Artifact
@@ -32,9 +31,7 @@ def artifact() -> Artifact:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeGraphDriver:
-    driver = FakeGraphDriver(total=1 << 28)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    driver = installed(monkeypatch, FakeGraphDriver(total=1 << 28))
     driver.ran = []
     driver.kernels = {name: lambda block, name=name: driver.ran.append((name, block)) for name in (BOXES, WIDE, PLAIN)}
     return driver
@@ -42,10 +39,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeGraphDriver:
 
 @pytest.fixture
 def device(fake: FakeGraphDriver) -> Iterator[CudaDevice]:
-    made = CudaDevice(0)
-    yield made
-    made.close()
-    assert not fake.misuse
+    with opened(fake) as made:
+        yield made
 
 
 @pytest.fixture

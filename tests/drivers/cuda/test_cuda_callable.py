@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from exchanged import Exchanged, exchange_table
 from fake_cuda import CUresult, FakeDriver
+from fake_device import installed
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.callable import CudaCallEntry
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.launch.launcher import Launcher
@@ -61,10 +60,7 @@ class Launched(FakeDriver):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Launched:
-    driver = Launched()
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, Launched())
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from axpy import AXPY, axpy_kernel
 from device_kinds import need_nvjitlink
 from fake_cuda import CUresult, FakeDriver
+from fake_device import installed
 from tree import ROOT
 
 from vyre_py.drivers import cuda
@@ -32,11 +33,7 @@ from vyre_py.lowering.target import parse_target
 
 @pytest.fixture
 def fake(monkeypatch):
-    driver = FakeDriver()
-    driver.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, FakeDriver(), axpy_kernel)
 
 
 @pytest.fixture

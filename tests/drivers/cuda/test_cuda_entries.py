@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
+from fake_device import installed, opened
 from fake_graphs import FakeGraphDriver
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
-from vyre_py.drivers.cuda.device import CudaDevice
 
 N = 1030
 PLAIN, WIDE = "vyre_axpy", "vyre_axpy_x4"
@@ -22,9 +20,7 @@ PLAIN, WIDE = "vyre_axpy", "vyre_axpy_x4"
 
 @pytest.fixture
 def fake(monkeypatch):
-    driver = FakeGraphDriver(total=1 << 28)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    driver = installed(monkeypatch, FakeGraphDriver(total=1 << 28))
     driver.ran = []
 
     def wide(block):
@@ -42,10 +38,8 @@ def fake(monkeypatch):
 
 @pytest.fixture
 def device(fake):
-    made = CudaDevice(0)
-    yield made
-    made.close()
-    assert not fake.misuse
+    with opened(fake) as made:
+        yield made
 
 
 def arrays(device):

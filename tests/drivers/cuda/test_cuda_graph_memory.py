@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from axpy import AXPY, axpy_kernel
 from fake_cuda import CUresult
+from fake_device import installed, opened
 from inject import Stream
 from test_cuda_sequences import FakeGraphDriver, values
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.graph import executables
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError, OutOfMemory
@@ -29,21 +28,14 @@ NO_MEMORY = CUresult.CUDA_ERROR_OUT_OF_MEMORY
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeGraphDriver:
-    driver = FakeGraphDriver(total=64 * MIB)
-    driver.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, FakeGraphDriver(total=64 * MIB), axpy_kernel)
 
 
 @pytest.fixture
 def device(fake: FakeGraphDriver) -> Iterator[CudaDevice]:
-    made = CudaDevice(0)
-    yield made
-    made.close()
-    gc.collect()
-    assert not fake.misuse and not fake.capturing and not fake.graph_memory and not fake.addresses
-    assert not [what for what in fake.alive_handles.values() if what != "module"], fake.alive_handles
+    with opened(fake) as made:
+        yield made
+    assert not fake.graph_memory and not fake.addresses
 
 
 @pytest.fixture
@@ -592,9 +584,7 @@ def test_what_is_repeated_allocates_none(device: CudaDevice, fake: FakeGraphDriv
 
 
 def test_a_driver_without_pools_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = FakeGraphDriver(pools=0)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    installed(monkeypatch, FakeGraphDriver(pools=0))
     device = CudaDevice(0)
     with pytest.raises(LaunchError, match="no pools of memory"):
         device.capture(lambda: device.allocate(4, vp.f32))

@@ -12,13 +12,12 @@ import pytest
 from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
 from fake_cuda import CUresult, FakeDriver
+from fake_device import installed
 from fake_graphs import FakeGraphDriver
 from streamed_cuda import StreamedDriver
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.native.call_list import STALE
 from vyre_py.drivers.cuda.native.command_list import CommandList
@@ -34,8 +33,7 @@ LOOP = parse("""program spin(n) workgroup(1) {
 }""")
 
 def opened(monkeypatch, driver):
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    installed(monkeypatch, driver)
     return CudaDevice(0)
 
 
@@ -49,10 +47,7 @@ class Stream:
 
 @pytest.fixture
 def late(monkeypatch):
-    driver = StreamedDriver(eager=0, total=1 << 24)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, StreamedDriver(eager=0, total=1 << 24))
 
 
 def test_words_of_a_kernel_are_used_again_after_the_stream_that_it_runs_on(late):

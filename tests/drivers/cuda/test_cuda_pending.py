@@ -12,11 +12,10 @@ from concurrent.futures import FIRST_COMPLETED, as_completed, wait
 import numpy as np
 import pytest
 from fake_cuda import CUresult
+from fake_device import installed
 from test_cuda_sequences import AXPY, FakeGraphDriver, axpy_kernel
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 
 PATIENCE = 60
@@ -24,11 +23,7 @@ PATIENCE = 60
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeGraphDriver:
-    driver = FakeGraphDriver(total=1 << 26)
-    driver.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, FakeGraphDriver(total=1 << 26), axpy_kernel)
 
 
 @pytest.fixture

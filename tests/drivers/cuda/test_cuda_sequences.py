@@ -18,12 +18,11 @@ import pytest
 from axpy import AXPY, axpy_kernel
 from device_kinds import need_nvjitlink
 from fake_cuda import CUresult
+from fake_device import installed, opened
 from fake_graphs import FakeGraphDriver
 from ptxas import assemble
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.graph import executables
 from vyre_py.drivers.cuda.graph import loop as loop_module
@@ -45,20 +44,13 @@ N = 4
 
 @pytest.fixture
 def fake(monkeypatch):
-    driver = FakeGraphDriver(total=1 << 28)
-    driver.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, FakeGraphDriver(total=1 << 28), axpy_kernel)
 
 
 @pytest.fixture
 def device(fake):
-    made = CudaDevice(0)
-    yield made
-    made.close()
-    assert not fake.misuse and not fake.capturing
-    assert not [what for what in fake.alive_handles.values() if what != "module"], fake.alive_handles
+    with opened(fake) as made:
+        yield made
 
 
 @pytest.fixture
@@ -293,10 +285,7 @@ class Uncompiling(FakeGraphDriver):
 
 @pytest.fixture
 def uncompiling(monkeypatch):
-    driver = Uncompiling(total=1 << 28)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, Uncompiling(total=1 << 28))
 
 
 @pytest.mark.parametrize("why", ["COMPILER_NOT_FOUND", "COMPILATION_DISABLED"])
@@ -1150,9 +1139,7 @@ def test_every_driver_call_may_fail_once(monkeypatch, scenario):
     """The right kind of error, nothing leaked, and a device that goes on, whichever call of the driver fails."""
 
     def run(name, number):
-        driver = FakeGraphDriver(total=1 << 22)
-        driver.kernel = axpy_kernel
-        monkeypatch.setattr(library, "load", lambda: driver)
+        driver = installed(monkeypatch, FakeGraphDriver(total=1 << 22), axpy_kernel)
         device = CudaDevice(0)
         pipeline = device.compile_native(AXPY)
 

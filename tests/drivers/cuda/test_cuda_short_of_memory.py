@@ -10,11 +10,10 @@ import inject
 import numpy as np
 import pytest
 from fake_cuda import CUresult
+from fake_device import installed
 from inject import InjectedDriver
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.launch import small_dispatch
 from vyre_py.drivers.errors import OutOfMemory
@@ -37,11 +36,7 @@ class Limited(InjectedDriver):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Limited:
-    driver = Limited(total=1 << 30)
-    driver.kernel = lambda block: None
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, Limited(total=1 << 30), lambda block: None)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from device_kinds import open_device
 from fake_cuda import CUresult
+from fake_device import installed
 from hypothesis import given
 from hypothesis import strategies as st
 from ptx_machine import PtxDriver, run
@@ -19,8 +20,6 @@ from ptxas import assemble_together
 from test_strided import one_case, over
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.kernels import strided as cuda_strided
 from vyre_py.drivers.cuda.kernels.strided import parts
@@ -35,9 +34,7 @@ DTYPES = (np.uint8, np.int16, np.float32, np.float64)
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[PtxDriver]:
-    driver = PtxDriver(total=1 << 26)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    driver = installed(monkeypatch, PtxDriver(total=1 << 26))
     yield driver
     assert not driver.faults
 

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from axpy import AXPY, axpy_kernel
 from fake_cuda import CUresult, FakeDriver
+from fake_device import installed
 from streamed_cuda import Mark, StreamedDriver
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.memory import ring, transfer
 from vyre_py.drivers.cuda.memory.copies import fill_work, shortest_period
@@ -37,10 +36,7 @@ class Stream:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver) -> Any:
-    driver.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, driver, axpy_kernel)
 
 
 @pytest.fixture

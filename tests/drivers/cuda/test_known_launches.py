@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from axpy import AXPY, axpy_kernel
+from fake_device import installed
 from fake_graphs import FakeGraphDriver
 
 import vyre_py as vp
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.native.call_list import ListForm
 from vyre_py.drivers.native.structs import CALL, HEAD, SLOT
@@ -19,9 +19,7 @@ from vyre_py.drivers.native.structs import CALL, HEAD, SLOT
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
-    driver = FakeGraphDriver(total=1 << 28)
-    driver.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: driver)
+    installed(monkeypatch, FakeGraphDriver(total=1 << 28), axpy_kernel)
     made = CudaDevice(0)
     yield made
     made.close()

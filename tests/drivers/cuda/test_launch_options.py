@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_cuda import CONTEXT, FakeDriver
+from fake_device import installed
 
-from vyre_py.drivers import cuda, registry
+from vyre_py.drivers import registry
 from vyre_py.drivers.config import DispatchConfig
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes
 from vyre_py.drivers.cuda.launch.persistent import launched_grid
@@ -111,9 +111,7 @@ def test_persistent_grids_are_as_many_workgroups_as_run_at_once():
 
 @pytest.fixture
 def device(monkeypatch):
-    driver = FakeDriver()
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
+    installed(monkeypatch, FakeDriver())
     made = CudaDevice(0)
     yield made
     made.close()

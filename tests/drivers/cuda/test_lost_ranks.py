@@ -12,12 +12,11 @@ import pytest
 from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
 from fake_cuda import CUresult
+from fake_device import installed
 from fake_graphs import FakeGraphDriver
 from fake_nccl import FakeNccl
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.kernels import collective, lost_ranks
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
@@ -49,10 +48,7 @@ def driver(monkeypatch):
 
     made = Driver(total=1 << 28)
     made.stuck.clear()
-    made.kernel = axpy_kernel
-    monkeypatch.setattr(library, "load", lambda: made)
-    monkeypatch.setattr(cuda, "load", lambda: made)
-    return made
+    return installed(monkeypatch, made, axpy_kernel)
 
 
 @pytest.fixture
@@ -96,8 +92,8 @@ def test_a_rank_that_is_late(device, driver, nccl, revokes):
     sequence = device.sequence(launch, step)
     graph = device.capture(sequence)
     nested = device.capture(graph)
-    watch = vp.watch_ranks(device, nccl.handle, timeout=TIMEOUT)
     begin = time.monotonic()
+    watch = vp.watch_ranks(device, nccl.handle, timeout=TIMEOUT)
     driver.stuck.set()
     assert lost(watch) and TIMEOUT <= time.monotonic() - begin < 5
     for wait in (device.synchronize, y.read, device.record_event().wait, device.streams.compute.synchronize, watch.check):

@@ -17,8 +17,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from fake_cuda import FakeDriver
+from fake_device import installed
 
-from vyre_py.drivers import cuda
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.native import call_list
@@ -580,10 +580,7 @@ MIXED = parse("""program mixed(n) workgroup(64) {
 
 @pytest.fixture
 def fake(monkeypatch):
-    driver = FakeDriver(total=1 << 24)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, FakeDriver(total=1 << 24))
 
 
 @pytest.fixture

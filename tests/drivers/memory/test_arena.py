@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from device_kinds import open_device
 from fake_cuda import CUresult, FakeDriver
+from fake_device import installed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import vyre_py as vp
 from vyre_py.drivers.cpu.device import CpuDevice
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError, OutOfMemory
@@ -556,8 +556,7 @@ def test_a_buffer_is_viewed_as_another_type(device: Device) -> None:
 
 
 def test_memory_passes_from_arena_to_arena_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = FakeDriver()
-    monkeypatch.setattr(library, "load", lambda: driver)
+    driver = installed(monkeypatch, FakeDriver())
     device = CudaDevice(0)
     arena = device.arena(one(1000))
     place = arena.allocation.handle

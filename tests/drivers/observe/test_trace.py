@@ -24,11 +24,11 @@ import pytest
 from children import child_environment
 from device_kinds import KINDS, open_device
 from fake_cuda import CUresult, FakeDriver
+from fake_device import installed
 
 import vyre_py as vp
 from vyre_py.drivers.cache.lookup import clear_memory
 from vyre_py.drivers.cpu.device import CpuDevice
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.observe.trace import Trace, observe, tracing
@@ -399,9 +399,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
         element = ctypes.c_float.from_address(at)
         element.value *= 2
 
-    driver = FakeDriver()
-    driver.kernel = double
-    monkeypatch.setattr(library, "load", lambda: driver)
+    installed(monkeypatch, FakeDriver(), double)
     made = CudaDevice(0)
     yield made
     made.close()

@@ -14,11 +14,10 @@ import pytest
 from compilers import compile_c
 from device_kinds import open_device
 from fake_cuda import FakeDriver
+from fake_device import installed
 
 import vyre_py as vp
-from vyre_py.drivers import cuda
 from vyre_py.drivers.cpu.device import CpuDevice
-from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
 from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter
@@ -288,10 +287,7 @@ def test_without_llvmlite_it_is_an_error_that_says_so(monkeypatch):
 
 @pytest.fixture
 def fake(monkeypatch):
-    driver = FakeDriver(total=1 << 24)
-    monkeypatch.setattr(library, "load", lambda: driver)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+    return installed(monkeypatch, FakeDriver(total=1 << 24))
 
 
 @pytest.fixture
