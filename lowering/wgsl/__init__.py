@@ -2,8 +2,8 @@
 
 `legal` rewrites what WGSL lacks and names what it cannot say, `ops` has a row per op over the types that are left (`types`), `helpers` the
 functions that they call, `memory` declares arrays and packs small elements, `rounding` and `folding` find what a driver's compiler must not see
-through, `subgroups` writes what lanes do together, `places` has comments of source places, `emit` walks the body, `uniform_block` is the block of
-scalars that emitter and driver share.
+through, `subgroups` writes what lanes do together, `places` has comments of source places, `operands` has what stands for operands, `emit` walks the body,
+`uniform_block` is the block of scalars that emitter and driver share.
 
 Integers of every width and bools are exact; floating point is the device's own, f16 and bf16 computed in f32 and rounded once, casts of
 floats of 8 bits by integers. f64 is for devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none; its functions are

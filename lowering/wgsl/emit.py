@@ -3,7 +3,7 @@
 Every name is ours: values are `v7`, variables `m3`, params `p0`, sizes `d2`, buffers `b0` with their element offsets `o0`, workgroup and
 private arrays `a1`. The kernel's head, which names what the body used, is written last.
 
-One module because functions, which ops are left to, are written by the same walk as kernels.
+Functions, which ops are left to, are written by the same walk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from vyre_py.ir.check.facts import is_told
 from vyre_py.ir.functions.called import Signature, parameters_of, signature_of
-from vyre_py.ir.language.dims import DimConst, DimExpr
+from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     FENCES,
     Atom,
@@ -34,7 +34,6 @@ from vyre_py.ir.language.nodes import (
     Loop,
     MemoryStatement,
     OrderedAtomic,
-    Param,
     Region,
     Return,
     Set,
@@ -42,18 +41,17 @@ from vyre_py.ir.language.nodes import (
     Store,
     Subgroup,
     UniformLoad,
-    Value,
     Var,
 )  # fmt: skip
-from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, u32
+from vyre_py.ir.language.types import i32
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.passes import Optimised
-from vyre_py.lowering.layout import Layout, SlotKind, lay_out
+from vyre_py.lowering.layout import Layout, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 from vyre_py.lowering.wgsl.folding import foldable
-from vyre_py.lowering.wgsl.helpers import HELPERS, helpers_of, with_requirements
+from vyre_py.lowering.wgsl.helpers import HELPERS, with_requirements
 from vyre_py.lowering.wgsl.memory import (
     Array,
     Arrays,
@@ -64,19 +62,17 @@ from vyre_py.lowering.wgsl.memory import (
     table_lines,
     zero_lines,
 )
+from vyre_py.lowering.wgsl.operands import Operands, known
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
 from vyre_py.lowering.wgsl.places import comment
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.subgroups import builtin
-from vyre_py.lowering.wgsl.types import is_sayable, literal, value_type, zero
-from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, ZERO, block_words, scalar_word, word_text
+from vyre_py.lowering.wgsl.types import literal, value_type, zero
+from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, block_words, word_text
 
 __all__ = ["ENTRY_POINT", "Kernel"]
 
 ENTRY_POINT: Final = "main"
-
-# Type -> how it is read from its words in the block; of other types the word is the value.
-_FROM_WORDS: Final[Mapping[Type, str]] = {bool_: "{} != 0u", i32: "bitcast<i32>({})", f32: "bitcast<f32>({})", f64: "f64_of_words({}, {})"}
 
 _BARRIER: Final = ("workgroupBarrier();", "storageBarrier();")
 
@@ -105,13 +101,9 @@ class Kernel:
         self._program = optimised.program
         self._layout = layout
         self.arrays: Arrays = arrays_of(self._program, layout, tables)
-        scalars = [(number, slot, scalar_word(layout, slot)) for number, slot in enumerate(layout.scalars)]
-        self._params = {slot.name: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.PARAM}
-        self._dims = {slot.expr: (number, word) for number, slot, word in scalars if slot.kind is SlotKind.EXTENT}
-        self._named: dict[str, str] = {}  # what the body used -> the head's line for it
+        self._operands = Operands(layout)
         self._rounded = rounded_results(self._program)
         self._foldable = foldable(self._program)
-        self._helpers: set[str] = set()
         self._lines: list[str] = []
         self._indent = 1
         self._hidden = 0
@@ -134,43 +126,11 @@ class Kernel:
         self._indent -= 1
         self._line(text)
 
-    # ---- operands
+    # ---- computing
 
-    def _dim(self, expr: DimExpr) -> str:
-        if isinstance(expr, DimConst):
-            return f"{expr.value}u"
-        number, word = self._dims[expr]
-        self._name(f"d{number}", word_text(word))
-        return f"d{number}"
-
-    def _param(self, param: Param) -> str:
-        number, word = self._params[param.name]
-        self._name(f"p{number}", _FROM_WORDS.get(param.type, "{}").format(word_text(word), word_text(word + 1)))
-        return f"p{number}"
-
-    def _name(self, name: str, text: str) -> None:
-        """Has the kernel's head define a name."""
-        if name not in self._named:
-            self._helpers.update(helpers_of(text))
-            self._named[name] = f"let {name} = {text};"
-
-    def _atom(self, atom: Atom) -> str:
-        if isinstance(atom, Value):
-            return f"v{atom.id}"
-        if isinstance(atom, Param):
-            return self._param(atom)
-        if not isinstance(atom, Const):
-            return self._dim(atom)
-        if is_sayable(atom):
-            return literal(atom)
-        # Compilers refuse constants that are not finite, and may flush subnormal ones: the bits come out of the block.
-        name = f"f{atom.bits:0{atom.type.bits // 4}x}"
-        words = [f"{word_text(ZERO)} | 0x{atom.bits >> shift & u32.maximum:08x}u" for shift in range(0, atom.type.bits, u32.bits)]
-        self._name(name, _FROM_WORDS[atom.type].format(*words))
-        return name
-
-    def _operands(self, statement: Let) -> list[str]:
-        operands = [self._atom(a) for a in statement.args]
+    def _operands_of(self, statement: Let) -> list[str]:
+        """Those of an op."""
+        operands = [self._operands.atom(a) for a in statement.args]
         if operands and all(isinstance(a, (Const, DimConst)) for a in statement.args):
             # The compiler of WGSL computes an op over constants, and refuses it where it has no result in its eyes, or where the
             # result is an index outside; it does not look into variables.
@@ -180,34 +140,30 @@ class Kernel:
                 self._hidden += 1
         return operands
 
-    # ---- computing
-
     def _let(self, index: int, statement: Let) -> None:
         if statement.op.is_query:
             name, _, axis = statement.op.name.partition(".")
             text = QUERIES[name].format(axis=axis, size=self._program.workgroup["xyz".index(axis)] if axis else 0)
             if name == "workgroup_size":
                 # A variable, for the same reason as in `_operands`.
-                self._named["size"] = "var size = vec3<u32>({}u, {}u, {}u);".format(*self._program.workgroup)
+                self._operands.named["size"] = "var size = vec3<u32>({}u, {}u, {}u);".format(*self._program.workgroup)
         elif (signature := signature_of(statement)) in self._optimised.functions:
             assert signature is not None  # none of them is
-            text = f"{signature.name}({', '.join(self._operands(statement))})"
+            text = f"{signature.name}({', '.join(self._operands_of(statement))})"
         else:
             form = form_of(statement)
             assert form is not None  # `legal.require_expressible`
             if statement.bound.id in self._rounded:
                 form = f"opaque_{statement.bound.type}({form})"
-            self._helpers.update(helpers_of(form))
-            text = form.format(*self._operands(statement))
+            text = self._operands.calling(form).format(*self._operands_of(statement))
         self._line(f"let v{statement.bound.id} = {text};")
 
     def _together(self, index: int, statement: Subgroup) -> None:
-        text = builtin(statement, self._program.subgroup, [self._atom(a) for a in statement.args])
-        self._helpers.update(helpers_of(text))
-        self._line(f"let v{statement.bound.id} = {text};")
+        text = builtin(statement, self._program.subgroup, [self._operands.atom(a) for a in statement.args])
+        self._line(f"let v{statement.bound.id} = {self._operands.calling(text)};")
 
     def _var(self, index: int, statement: Var) -> None:
-        self._line(f"var m{statement.variable.id}: {value_type(statement.variable.type)} = {self._atom(statement.args[0])};")
+        self._line(f"var m{statement.variable.id}: {value_type(statement.variable.type)} = {self._operands.atom(statement.args[0])};")
 
     def _get(self, index: int, statement: Get) -> None:
         self._line(f"let v{statement.bound.id} = m{statement.variable.id};")
@@ -217,61 +173,27 @@ class Kernel:
 
     def _kept(self, index: int, value: Atom) -> str:
         """The operand that a Set or Store keeps."""
-        text = self._atom(value)
-        if index in self._foldable:
-            text = f"opaque_{value.type}({text})"
-            self._helpers.update(helpers_of(text))
-        return text
+        text = self._operands.atom(value)
+        return self._operands.calling(f"opaque_{value.type}({text})") if index in self._foldable else text
 
     # ---- memory
-
-    def _inside(self, index: int, statement: MemoryStatement) -> str | None:
-        """The condition under which an access happens: empty for always, None for never."""
-        conditions: list[str] = []
-        proven = self._optimised.proven[index]
-        for axis, (atom, extent) in enumerate(zip(statement.indices, statement.memory.shape, strict=True)):
-            known = _known(atom)
-            if known is not None and (known < 0 or (isinstance(extent, DimConst) and known >= extent.value)):
-                return None
-            if proven >> axis & 1 or (known is not None and isinstance(extent, DimConst)):
-                continue
-            if known is None and atom.type is i32:
-                conditions.append(f"{self._atom(atom)} >= 0i")
-            conditions.append(f"{self._position(atom)} < {self._dim(extent)}")
-        return " && ".join(f"({c})" for c in conditions) if len(conditions) > 1 else "".join(conditions)
-
-    def _position(self, atom: Atom) -> str:
-        """An index as u32."""
-        known = _known(atom)
-        if known is not None:
-            return f"{known & u32.maximum}u"
-        return f"u32({self._atom(atom)})" if atom.type is i32 else self._atom(atom)
-
-    def _address(self, statement: MemoryStatement, array: Array) -> str:
-        """The element's number in the array. Nothing wraps, since every index is inside where this is read."""
-        text = ""
-        for atom, extent in zip(statement.indices, statement.memory.shape, strict=True):
-            position = self._position(atom)
-            text = f"({text}) * {self._dim(extent)} + {position}" if text else position
-        return f"{text} + {array.offset}" if array.offset else text
 
     def _access(self, index: int, statement: MemoryStatement, lines: Callable[[Array, str], list[str]], plain: Callable[[Array, str], str] | None) -> None:
         """Writes an access. `lines` do it, with the result in its variable; `plain` is an expression that serves where nothing is checked."""
         array = self.arrays.by_memory[statement.memory]
-        inside = self._inside(index, statement)
+        inside = self._operands.inside(statement, self._optimised.proven[index])
         result = statement.result
         if inside == "" and plain is not None and result is not None:
-            text = plain(array, self._address(statement, array))
-            self._helpers.update(helpers_of(text))
-            self._line(f"let v{result.id} = {text};")
+            text = plain(array, self._operands.address(statement, array))
+            self._line(f"let v{result.id} = {self._operands.calling(text)};")
             return
         if result is not None:
             self._line(f"var v{result.id}: {value_type(result.type)} = {zero(result.type)};")
         if inside is None:
             return
-        done = lines(array, self._address(statement, array))
+        done = lines(array, self._operands.address(statement, array))
         for line in done:
-            self._helpers.update(helpers_of(line))
+            self._operands.calling(line)
         if inside:
             self._open(f"if ({inside}) {{")
             self._all(done)
@@ -301,7 +223,7 @@ class Kernel:
         self._access(index, statement, lambda array, address: array.store(address, value), None)
 
     def _atomic(self, index: int, statement: Atomic) -> None:
-        operands = [self._atom(a) for a in statement.operands]
+        operands = [self._operands.atom(a) for a in statement.operands]
         name, op = f"v{statement.bound.id}", statement.op.name
 
         def lines(array: Array, address: str) -> list[str]:
@@ -322,7 +244,7 @@ class Kernel:
         self._all(_BARRIER)
 
     def _if(self, index: int, statement: If) -> None:
-        self._open(f"if ({self._atom(statement.args[0])}) {{")
+        self._open(f"if ({self._operands.atom(statement.args[0])}) {{")
 
     def _else(self, index: int, statement: Else) -> None:
         self._indent -= 1
@@ -341,18 +263,18 @@ class Kernel:
         signed = statement.bound.type is i32
         turn = f"i32(c{number})" if signed else f"c{number}"
         moved = turn if by == 1 else f"{turn} * {literal(step)}"
-        self._line(f"let v{number} = {moved if _known(start) == 0 else f'{self._atom(start)} + {moved}'};")
+        self._line(f"let v{number} = {moved if known(start) == 0 else f'{self._operands.atom(start)} + {moved}'};")
 
     def _turns(self, statement: For, by: int) -> str:
         """How many turns a loop takes, computed without wrapping."""
         start, stop, _ = statement.args
         low, high = (start, stop) if by > 0 else (stop, start)
-        least, most, stride = _known(low), _known(high), abs(by)
+        least, most, stride = known(low), known(high), abs(by)
         if least is not None and most is not None:
             return f"{max(0, -(-(most - least) // stride))}u"
-        distance = self._position(high) if least == 0 else f"{self._position(high)} - {self._position(low)}"
+        distance = self._operands.position(high) if least == 0 else f"{self._operands.position(high)} - {self._operands.position(low)}"
         turns = distance if stride == 1 else f"({distance} - 1u) / {stride}u + 1u"
-        return f"select(0u, {turns}, {self._atom(low)} < {self._atom(high)})"
+        return f"select(0u, {turns}, {self._operands.atom(low)} < {self._operands.atom(high)})"
 
     def _loop(self, index: int, statement: Loop) -> None:
         self._open("loop {")
@@ -390,7 +312,7 @@ class Kernel:
         """A function that an op is left to."""
         made = CalledFunction(optimised, lay_out(optimised.program), self.tables, self._places)
         text = made.definition(signature)
-        self._helpers |= made._helpers
+        self._operands.helpers |= made._operands.helpers
         self.tables = made.tables
         return text
 
@@ -399,8 +321,8 @@ class Kernel:
         x, y, z = self._program.workgroup
         self._body()
         functions = [self._function(*function) for function in self._optimised.functions.items()]
-        helpers = [HELPERS[name] for name in with_requirements(self._helpers)]
-        head = [*_GRID, *self.arrays.head, *self._named.values(), *zero_lines(self.arrays, self._optimised.written_first, x * y * z)]
+        helpers = [HELPERS[name] for name in with_requirements(self._operands.helpers)]
+        head = [*_GRID, *self.arrays.head, *self._operands.named.values(), *zero_lines(self.arrays, self._optimised.written_first, x * y * z)]
         parts = [
             f"struct Block {{\n  words: array<vec4<u32>, {block_words(self._layout) // 4}>,\n}}",
             "\n".join(["@group(0) @binding(0) var<uniform> block: Block;", *self.arrays.module, *table_lines(self.tables, self._layout)]),
@@ -418,7 +340,7 @@ class CalledFunction(Kernel):
         """The function. Call it once."""
         self._body()
         operands = ", ".join(f"x{k}: {value_type(memory.type)}" for k, memory in enumerate(parameters_of(self._program)))
-        head = [f"  {text}" for text in self._named.values()]
+        head = [f"  {text}" for text in self._operands.named.values()]
         return "\n".join([f"fn {signature.name}({operands}) -> {value_type(signature.result)} {{", *head, *self._lines, "}"])
 
     def _load(self, index: int, statement: Load | UniformLoad) -> None:
@@ -429,14 +351,7 @@ class CalledFunction(Kernel):
             super()._load(index, statement)
 
     def _store(self, index: int, statement: Store) -> None:
-        self._line(f"return {self._atom(statement.value)};")
-
-
-def _known(atom: Atom) -> int | None:
-    """The number that an integer operand is known to be."""
-    if isinstance(atom, Const):
-        return int(atom.value)
-    return atom.value if isinstance(atom, DimConst) else None
+        self._line(f"return {self._operands.atom(statement.value)};")
 
 
 # What WGSL lacks of the order of memory, and what to do instead (`lowering.wgsl.legal` names ordered atomics).

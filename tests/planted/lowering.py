@@ -449,9 +449,9 @@ WGSL: Final = (
     Plant(
         "last_axis_alone",
         "Only the last axis of an access is checked.",
-        "vyre_py.lowering.wgsl.emit",
-        "            if proven >> axis & 1 or (known",
-        "            if axis < statement.memory.rank - 1 or proven >> axis & 1 or (known",
+        "vyre_py.lowering.wgsl.operands",
+        "            if proven >> axis & 1 or (number",
+        "            if axis < statement.memory.rank - 1 or proven >> axis & 1 or (number",
         Generated("wgpu", 30),
     ),
     Plant(
