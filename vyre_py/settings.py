@@ -99,7 +99,9 @@ class Settings(BaseModel):
     cache_read_only: _Directories = _variable(
         "CACHE_READ_ONLY", (), "directories, separated as in PATH, that are looked through after the disk cache and never written"
     )
-    cpu_threads: _Threads = _variable("CPU_THREADS", None, "how many threads run a grid on the CPU at most; unset, one for each core that the process may use")
+    cpu_threads: _Threads = _variable(
+        "CPU_THREADS", None, "how many threads run a grid on the CPU at most; unset, one for each core that the process may use, or as OMP_NUM_THREADS says"
+    )
     device_pool_bytes: _Bytes = _variable("DEVICE_POOL_BYTES", 256 * _MIB, "device memory that a CUDA or WebGPU device keeps for reuse")
     pool_release_threshold: _Bytes = _variable("POOL_RELEASE_THRESHOLD", 256 * _MIB, "bytes that the CUDA driver's own pool holds on to when idle")
     pinned_pool_bytes: _Bytes = _variable(

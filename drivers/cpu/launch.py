@@ -22,12 +22,13 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "CpuCommon", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
+__all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "TELLING_NS", "CpuCommon", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
 
-# Waking threads takes some 10 us, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller ones
-# the first workgroups tell, less what the call itself takes.
-SHARED_INVOCATIONS: Final = 1 << 15
+# Waking threads takes some 10 us, and takes them from others, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller
+# ones the first workgroups tell, less what the call itself takes, once they took long enough for what is cold at first not to count.
+SHARED_INVOCATIONS: Final = 1 << 20
 SHARED_NS: Final = 40_000
+TELLING_NS: Final = 2_000
 _CALL_NS: Final = 1_500
 # Threads of one launch whose workgroups meet.
 _MOST_AT_ONCE: Final = 1024
@@ -55,7 +56,7 @@ def _run_small(kernel: CpuKernel, arguments: Arguments, total: int, grid: tuple[
         if end == total:
             return
         elapsed = perf_counter_ns() - began - _CALL_NS
-        if elapsed * (total - end) > SHARED_NS * (end - begin):
+        if elapsed >= TELLING_NS and elapsed * (total - end) > SHARED_NS * (end - begin):
             run_together(kernel, arguments, end, total, grid, threads)
             return
         begin, count = end, count * 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from vyre_py.drivers.cpu.launch import SHARED_NS
+from vyre_py.drivers.cpu.launch import SHARED_NS, TELLING_NS
 from vyre_py.lowering.statuses import CStatus
 
 __all__ = ["CLOCK", "KERNEL_LOADS", "RUN_FUNCTION", "STEPS_FUNCTION"]
@@ -91,7 +91,9 @@ judge:
   %ran_count = sub i64 %end, %begin
   %expected = mul i64 %elapsed, %left
   %allowed = mul i64 %ran_count, {SHARED_NS}
-  %long = icmp sgt i64 %expected, %allowed
+  %dear = icmp sgt i64 %expected, %allowed
+  %telling = icmp sge i64 %elapsed, {TELLING_NS}
+  %long = and i1 %dear, %telling
   br i1 %long, label %handed, label %again
 handed:
   ret i64 %end

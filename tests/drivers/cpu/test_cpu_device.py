@@ -20,6 +20,7 @@ import pytest
 from children import child_environment
 
 import vyre_py as vp
+from vyre_py.drivers.cores import core_count, thread_count
 from vyre_py.drivers.cpu import count, open_device, workers
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.device import CpuDevice
@@ -586,3 +587,13 @@ def test_a_number_of_threads_that_makes_no_sense(cpu: CpuDevice, monkeypatch: py
     device = CpuDevice(0)
     assert device.threads == 7
     device.close()
+
+
+def test_a_number_of_threads_for_all_native_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = core_count()
+    monkeypatch.delenv("VYRE_CPU_THREADS", raising=False)
+    for word, threads in {"1": 1, " 1 , 8": 1, "4096": cores, "0": cores, "many": cores, "": cores}.items():
+        monkeypatch.setenv("OMP_NUM_THREADS", word)
+        assert thread_count() == threads, word
+    monkeypatch.setenv("VYRE_CPU_THREADS", "3")
+    assert thread_count() == 3

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vyre_py.drivers.cpu.device import CpuDevice
+from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
 from vyre_py.drivers.cpu.shared_call import shared_call
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.statuses import CStatus
@@ -81,7 +82,7 @@ def call(entry, lender, x, y, sizes=None):
 def test_every_workgroup_runs_once(text, count, refuse, late) -> None:
     """Whoever helps, and when: what begins after the call finds nothing to do."""
     entry = CpuDevice(0).compile_native(parse(text)).callable()
-    for size in (0, 1, 64, 1000, *([40_000, 100_001] if text is ADD else [])):
+    for size in (0, 1, 64, 1000, *([SHARED_INVOCATIONS, SHARED_INVOCATIONS + 100_001] if text is ADD else [])):
         lender = Lender(count, refuse, late=late)
         x, y = np.arange(size, dtype=np.float32), np.ones(size, np.float32)
         assert call(entry, lender, x, y) == CStatus.OK
@@ -91,7 +92,7 @@ def test_every_workgroup_runs_once(text, count, refuse, late) -> None:
         np.testing.assert_array_equal(y, after)
         if size <= (64 if text is ADD else 4):  # one workgroup, or none
             assert lender.asked == 0
-        elif size >= (40_000 if text is ADD else 1000):
+        elif size >= (SHARED_INVOCATIONS if text is ADD else 1000):
             assert lender.asked == min(count, refuse + 1)
 
 

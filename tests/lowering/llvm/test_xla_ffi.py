@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vyre_py.drivers.cpu.device import CpuDevice
+from vyre_py.drivers.cpu.launch import SHARED_INVOCATIONS
 from vyre_py.drivers.cpu.shared_call import shared_call
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.llvm import jit
@@ -126,7 +127,7 @@ def test_what_a_handler_says_of_itself(text) -> None:
 @pytest.mark.parametrize("threads", [0, 3])
 def test_large_grids_ask_for_threads(threads, refuses) -> None:
     (handler, _entry), xla = scale_handler(threads), Xla(refuses)
-    for size in (0, 5, 64, 100_000):
+    for size in (0, 5, 64, SHARED_INVOCATIONS):
         x, y = np.arange(size, dtype=np.float32), np.ones(size, np.float32)
         assert not run(handler, xla, x, y)
         np.testing.assert_array_equal(y, 3 * x + 1)

@@ -27,18 +27,37 @@ __all__ = ["BlockTask", "FoldTask", "read_block"]
 
 _KEPT: Final = 256
 _KEPT_BYTES: Final = 1 << 28
+_EMPTY: Final = np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockCode:
+    """What a process has of an artifact: the pipeline, its function, and what a task asks of them each time: the buffers, those that are written, whether the
+    device's memory is the host's, and whether something is left to wait for once the function has returned."""
+
+    pipeline: Pipeline
+    entry: CallEntry
+    buffers: tuple[tuple[str, Memory], ...]
+    written: tuple[str, ...]
+    on_host: bool
+    waits: bool
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> _BlockCode:
+        """For a pipeline that was loaded."""
+        interface, here = pipeline.artifact.interface, on_host(pipeline.device)
+        buffers = tuple([(sys.intern(memory.name), memory) for memory in interface.buffers])  # as native code knows names
+        written = tuple([name for name, memory in buffers if memory.access.writes])
+        return cls(pipeline, pipeline.callable(), buffers, written, here, not here or bool(interface.reports))
+
+
 # The code that tasks of this process have run, by its digest and the kind of device.
-_loaded: Final[Bounded[tuple[Pipeline, CallEntry]]] = Bounded(_KEPT, _KEPT_BYTES)
+_loaded: Final[Bounded[_BlockCode]] = Bounded(_KEPT, _KEPT_BYTES)
 
 
-def _load(digest: str, kind: str, artifact: bytes) -> tuple[Pipeline, CallEntry]:
-    """The pipeline, loaded on the first device of its kind that this process sees, once."""
-
-    def make() -> tuple[Pipeline, CallEntry]:
-        pipeline = device(kind).load(Artifact.from_bytes(artifact))
-        return pipeline, pipeline.callable()
-
-    return _loaded.get_or_put((digest, kind), make, lambda _: len(artifact))
+def _load(digest: str, kind: str, artifact: bytes) -> _BlockCode:
+    """The code, loaded on the first device of its kind that this process sees, once."""
+    return _loaded.get_or_put((digest, kind), lambda: _BlockCode.of(device(kind).load(Artifact.from_bytes(artifact))), lambda _: len(artifact))
 
 
 if hasattr(os, "register_at_fork"):
@@ -61,33 +80,35 @@ class BlockTask:
 
     def __call__(self, *blocks: Any, artifact: bytes) -> Any:
         """Runs, and waits. Raises what `load` and `bind` raise, KernelAssertion, DeviceLost."""
-        pipeline, entry = _load(self.digest, self.device, artifact)
+        code = _load(self.digest, self.device, artifact)
         given = dict(zip(self.names, blocks, strict=True))
-        if not self.resident and not on_host(pipeline.device) and all(isinstance(block, np.ndarray) for block in blocks):
-            results = pipeline.dispatch({**given, **self.named})
+        plain = all(isinstance(block, np.ndarray) for block in blocks)
+        if plain and not code.on_host and not self.resident:
+            results = code.pipeline.dispatch({**given, **self.named})
         else:
-            results = self._run(pipeline, entry, given)
+            results = self._run(code, given, plain)
         return results if self.only is None else results[self.only]
 
-    def _run(self, pipeline: Pipeline, entry: CallEntry, given: dict[str, Any]) -> dict[str, Any]:
-        """Over the blocks where they lie, with results where they are wanted: copies are made of what is elsewhere, and of what is written."""
-        here = pipeline.device
-        buffers = pipeline.artifact.interface.buffers
-        like = next((block for block in given.values() if is_foreign(block) and lives_on(here, block)), None)
-        like = np.empty(0) if like is None and on_host(here) else like
+    def _run(self, code: _BlockCode, given: dict[str, Any], plain: bool) -> dict[str, Any]:
+        """Over the blocks where they lie, with results where they are wanted: copies are made of what is elsewhere, and of what is written. `plain` says that
+        the blocks are NumPy's."""
+        here = code.pipeline.device
+        like = None if plain else next((block for block in given.values() if is_foreign(block) and lives_on(here, block)), None)
+        like = _EMPTY if like is None and code.on_host else like
         sizes = {name: int(value) for name, value in self.named.items() if is_size(value)}
-        for memory in buffers:
-            if memory.name in given:
-                solve_axes(memory, _host_shape(given[memory.name]), sizes)
+        for name, memory in code.buffers:
+            if name in given:
+                solve_axes(memory, _host_shape(given[name]), sizes)
         arguments = {}
-        for memory in buffers:
-            if memory.access.writes:
-                arguments[memory.name] = self._result(here, memory, given.get(memory.name), like, sizes)
+        for name, memory in code.buffers:
+            if name in code.written:
+                arguments[name] = self._result(here, memory, given.get(name), like, sizes)
             else:
-                arguments[memory.name] = _placed(here, memory, given[memory.name])
-        entry(**{sys.intern(name): value for name, value in {**arguments, **self.named}.items()})  # as native code knows names
-        here.synchronize()
-        results = {memory.name: arguments[memory.name] for memory in buffers if memory.access.writes}
+                arguments[name] = _in_order(given[name]) if plain and code.on_host else _placed(here, memory, given[name])
+        code.entry(**arguments, **{sys.intern(name): value for name, value in self.named.items()})
+        if code.waits:
+            here.synchronize()
+        results = {name: arguments[name] for name in code.written}
         return {name: array.read() if isinstance(array, Buffer) and not self.resident else array for name, array in results.items()}
 
     def _result(self, here: Device, memory: Memory, before: Any, like: Any, sizes: dict[str, int]) -> Any:
@@ -113,9 +134,15 @@ def _placed(here: Device, memory: Memory, block: Any) -> Any:
     if isinstance(block, Buffer):
         return block if block.device is here else here.upload(block.read(), block.type)
     if shares_memory(here, block) and (not is_foreign(block) or lives_on(here, block)):
-        # Blocks that arrived in one message with others may begin anywhere. Copies of others' arrays are made by their own library.
-        return np.require(block, requirements=["C", "A"]) if isinstance(block, np.ndarray) else np.ascontiguousarray(block)
+        # Copies of others' arrays are made by their own library.
+        return _in_order(block) if isinstance(block, np.ndarray) else np.ascontiguousarray(block)
     return here.upload(np.asarray(block), memory.type)
+
+
+def _in_order(block: Any) -> Any:
+    """A NumPy array without gaps. Blocks that arrived in one message with others may begin anywhere."""
+    flags = block.flags
+    return block if flags.c_contiguous and flags.aligned else np.require(block, requirements=["C", "A"])
 
 
 def read_block(block: Any) -> Any:
