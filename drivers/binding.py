@@ -37,7 +37,7 @@ from vyre_py.lowering.layout import Layout
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "check_widths", "solve_axes", "solve_grid"]
+__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "solve_axes", "solve_grid", "too_wide"]
 
 READ_ONLY: Final = "its memory may only be read: a constant's, bytes, or another library's that allows no writes"
 
@@ -263,7 +263,7 @@ class _Binder:
             self.problems.append(f"{has}; fewer than 2^32 are needed where all indices are i32 and u32: index with u64, as in x[vp.cast(i, vp.u64)]")
         elif most >= SIZE_LIMIT:
             self.problems.append(f"{has}; fewer than 2^48 are needed")
-        elif most > self.device.limits.elements:
+        elif most > self.device.limits.elements and not (self.device.takes_wide and memory.name in self.interface.wide):
             self.problems.append(f"{has}; {self.device.name} takes at most {self.device.limits.elements}")
 
     def evaluate(self, expr: DimExpr, what: str) -> int:
@@ -308,19 +308,19 @@ def solve_axes(memory: Memory, shape: tuple[int, ...], sizes: dict[str, int]) ->
             sizes.setdefault(expr.name, size)
 
 
-def check_widths(layout: Layout, binding: BindingPlan, device: str) -> None:
-    """Raises BindingError for sizes from 2^32 on that the Program takes and its code does not: where a device's indices have 32 bits, and where what
-    took them had no effect and was left out."""
-    narrow = binding.interface.wide - layout.wide
+def too_wide(layout: Layout, binding: BindingPlan, device: Device) -> list[str]:
+    """What is said of sizes from 2^32 on that the Program takes and its code does not: where a device's indices have 32 bits, and where what took them had no
+    effect and was left out."""
+    narrow, most = binding.interface.wide - layout.wide, min(WORD_LIMIT - 1, device.limits.elements)
     large = {name: size for name, size in binding.sizes.items() if name in narrow and size >= WORD_LIMIT}
-    problems = [f"dim {name!r} is {size}; in the code for {device} it is below 2^32" for name, size in large.items()]
-    problems += [
-        f"{memory.name!r} has {count} elements; in the code for {device} it has fewer than 2^32"
+    found = [f"dim {name!r} is {size}; in the code for {device.name} it is below 2^32" for name, size in large.items()]
+    few = "fewer than 2^32" if most == WORD_LIMIT - 1 else f"at most {most}"
+    found += [
+        f"{memory.name!r} has {count} elements; in the code for {device.name} it has {few}"
         for memory in binding.interface.buffers
-        if memory.name in narrow and max((count := prod(shape := binding.shapes[memory.name]) * memory.type.lanes, *shape)) >= WORD_LIMIT
+        if memory.name in narrow and max((count := prod(shape := binding.shapes[memory.name]) * memory.type.lanes, *shape)) > most
     ]
-    if problems:
-        raise BindingError(binding.interface.name, problems)
+    return found
 
 
 def solve_grid(

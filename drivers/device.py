@@ -106,6 +106,7 @@ class Device(Closing, Stationary, ABC):
     kind: ClassVar[str]
     is_software: bool = False
     dlpack_device: tuple[int, int] | None = None
+    takes_wide: ClassVar[bool] = False  # whether a buffer whose indices have 64 bits may have more elements than `limits` says (`_widen`)
     ends_kernels: ClassVar[bool] = True  # whether a launch that takes longer than its timeout is ended; else the call gives up, and it runs on
     reads_grids: ClassVar[bool] = False  # whether a launch can read its grid from a buffer
     reopens: ClassVar[bool] = False  # whether a lost device can be opened anew in the same process
@@ -717,6 +718,10 @@ class Device(Closing, Stationary, ABC):
     @abstractmethod
     def _make_launch(self, plan: LaunchPlan, codes: tuple[Any, ...]) -> Launch:
         """A launch for a plan, over what `_load_step` gave."""
+
+    def _widen(self, pipeline: Pipeline) -> Pipeline | None:
+        """Where the device `takes_wide`: the pipeline whose code takes buffers of 2^32 elements and more. None where it cannot be had."""
+        return None
 
     def _callable(self, pipeline: Pipeline) -> CallEntry:
         """A pipeline as a function."""

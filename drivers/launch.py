@@ -7,7 +7,7 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, check_widths, solve_grid
+from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, solve_grid, too_wide
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.many.commands import LAUNCH, Command, CommandView, Use
@@ -132,8 +132,8 @@ class LaunchPlan(NamedTuple):
 def plan_launch(device: Device, step: Step, binding: BindingPlan, config: DispatchConfig) -> LaunchPlan:
     """The plan for bound arguments. Where the grid is empty there is nothing to run, so that no size has to be a value. Raises BindingError for a size that
     is needed and is none, and what `solve_grid` raises; OutOfMemory."""
-    if binding.interface.wide:
-        check_widths(step.layout, binding, device.name)
+    if binding.interface.wide and (problems := too_wide(step.layout, binding, device)):
+        raise BindingError(binding.interface.name, problems)
     given = _unread_grid(device, config.grid) if isinstance(config.grid, Buffer) else config.grid
     grid = solve_grid(step, binding.sizes, given, device.limits.workgroups, device.name)
     empty = 0 in grid

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from vyre_py.drivers.binding import BindingPlan, bind_arguments
+from vyre_py.drivers.binding import BindingPlan, bind_arguments, too_wide
 from vyre_py.drivers.cache.known_plans import KnownPlans
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.dispatch import Run, Timed
@@ -45,7 +45,7 @@ class Pipeline(Portable):
     of what the passes did, `stages` that compiling and loading took, with their times.
     """
 
-    __slots__ = ("__weakref__", "_codes", "_known", "_prepared", "_source", "artifact", "device", "part", "stages")
+    __slots__ = ("__weakref__", "_codes", "_known", "_prepared", "_source", "_wide", "artifact", "device", "part", "stages")
 
     def __init__(self, device: Device, artifact: Artifact, part: Part, codes: tuple[tuple[Any, ...], ...], stages: Stages) -> None:
         self.device = device
@@ -54,6 +54,7 @@ class Pipeline(Portable):
         self._codes = codes
         self.stages = stages
         self._source: tuple[Program, CompileOptions] | None = None  # where the device compiled it
+        self._wide: Pipeline | None = None  # what takes arrays of 2^32 elements and more, where this does not, made when such are bound first
         self._prepared = device._dispatcher(self)
         self._known = KnownPlans(device, artifact.interface, part.steps[0]) if len(part.steps) == 1 else None
 
@@ -139,7 +140,7 @@ class Pipeline(Portable):
         launch = self._launch(binding, config)
         if launch.plan.report is not None:
             self.device.reports.watch(launch.plan.report)
-        if known is not None:
+        if known is not None and launch.plan.step is self.part.steps[0]:
             known.learn(launch.plan, arguments, named)
         return launch
 
@@ -155,6 +156,8 @@ class Pipeline(Portable):
         return config
 
     def _launch(self, binding: BindingPlan, config: DispatchConfig) -> Launch:
+        if binding.interface.wide and (wide := self._widened(binding)) is not None:
+            return wide._launch(binding, config)
         plans = plan_steps(self.device, self.part.steps, binding, config)
         self.device.telemetry.binds += 1
         if plans[-1].empty:
@@ -164,6 +167,14 @@ class Pipeline(Portable):
         if config.stream is not None:
             launch.on(config.stream)
         return self._traced(launch)
+
+    def _widened(self, binding: BindingPlan) -> Pipeline | None:
+        """The pipeline for arrays that are too large for this one's code; None where they are not, or there is none."""
+        if not self.device.takes_wide or not any(too_wide(step.layout, binding, self.device) for step in self.part.steps):
+            return None
+        if self._wide is None:
+            self._wide = self.device._widen(self)
+        return self._wide
 
     def _traced(self, launch: Launch) -> Launch:
         return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch, self._program)

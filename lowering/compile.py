@@ -159,9 +159,10 @@ def _prepared(checked: Checked, target: Target, options: CompileOptions) -> tupl
 
 
 def _preparation(program: Program, target: Target, options: CompileOptions) -> tuple[object, ...]:
-    """The key of a result of `prepare`: every architecture of PTX has the same, unless something is approximated or there are subgroups."""
+    """The key of a result of `prepare`: every architecture of PTX has the same, unless something is approximated or there are subgroups; and every CPU, but for
+    code of one lane."""
     kind = KINDS[target.kind]
-    alone = target.kind == "wgsl" or options.numerics == "fast" or program.subgroup or program.of_tiles or asks(program) or copies(program)
+    alone = target.kind == "wgsl" or target.lanes == 1 or options.numerics == "fast" or program.subgroup or program.of_tiles or asks(program) or copies(program)
     return (target,) if alone else (kind.table, kind.legal)
 
 

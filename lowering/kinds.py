@@ -16,7 +16,7 @@ from vyre_py.ir.passes.expand_subgroups import expand_subgroups
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.legal.asserts import lower_reports, number_reports
 from vyre_py.lowering.legal.floats import narrow_floats
-from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
+from vyre_py.lowering.legal.indices import keeps_wide, missing_elements, narrow_indices
 from vyre_py.lowering.legal.plain_copies import plain_copies
 from vyre_py.lowering.legal.through_memory import EXCHANGES, missing_together, through_memory, told
 from vyre_py.lowering.llvm.gpu.architectures import generation
@@ -91,6 +91,8 @@ def _wgsl_subgroups(program: Program, target: Target) -> Program:
 
 
 def _host(program: Program, target: Target) -> Program:
+    if keeps_wide(program, target):
+        return narrow_floats(program)
     if missing := list(missing_elements(program)):
         raise Unsupported(target.name, missing)
     return narrow_floats(narrow_indices(program))

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, Literal
 
+from vyre_py.ir.language.dims import WORD_LIMIT
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Tile
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.widths import least_count
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -32,7 +34,7 @@ class Target(ValueRecord):
     `kind`: "ptx" (`arch` is sm_70 or newer; `cubin` asks for machine code beside the PTX), "wgsl" (`arch` names what only some devices
     have, each behind a colon: "f64" for those that compute in f64, "subgroup32" and the like for those whose built-ins see so many neighbours by
     `local_index` as a subgroup), "host" (`arch` is "native" for this machine's CPU, or one of `llvm.host_targets`; `lanes` is how many invocations run as
-    one vector, 0 lets the target choose), or "reference".
+    one vector, 0 lets the target choose; code of one lane takes arrays of 2^32 elements and more), or "reference".
     """
 
     kind: Literal["ptx", "wgsl", "host", "reference"]
@@ -52,9 +54,11 @@ class Target(ValueRecord):
 
     def for_program(self, program: Program) -> Target:
         """The target of this machine's code for a Program: without built-ins for subgroups of another size than the Program's, so that more devices take it,
-        and with products of warpgroups for what tensor cores may compute."""
+        with products of warpgroups for what tensor cores may compute, and with one lane of a CPU where constant axes alone make 2^32 elements."""
         if self.arch in WITH_WARPGROUPS and program.of_tiles and any(isinstance(s, Tile) and s.op.name == "mma_tensor" for s in program.body):
             return replace(self, arch=WITH_WARPGROUPS[self.arch])
+        if self.kind == "host" and any(least_count(memory) >= WORD_LIMIT for memory in program.buffers):
+            return replace(self, lanes=1)
         return wgsl_target(f64=self.has_f64, subgroup=0) if self.subgroup not in (0, program.subgroup) else self
 
     @property

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from vyre_py.drivers.cache.lookup import compiled, validated
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cores import MAX_THREADS, core_count, thread_count
 from vyre_py.drivers.cpu.launch import CpuLaunch, ReportingCpuLaunch
@@ -68,6 +69,7 @@ class CpuDevice(Device):
     kind: ClassVar[str] = "cpu"
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
     dlpack_device: tuple[int, int] | None = (dlpack.CPU, 0)
+    takes_wide: ClassVar[bool] = True
 
     def __init__(self, ordinal: int) -> None:
         cores = core_count()
@@ -86,8 +88,8 @@ class CpuDevice(Device):
 
     @property
     def threads(self) -> int:
-        """How many threads run a grid at most, the calling one included: one a core at first, or what VYRE_CPU_THREADS says. Once set, it holds for every call
-        from then on, of launches that were bound before, too. Raises DriverError for what is no whole number from 1 to 4096."""
+        """How many threads run a grid at most, the calling one included: at first one a core, or what VYRE_CPU_THREADS or OMP_NUM_THREADS says. Once set, it
+        holds for every call from then on, of launches that were bound before, too. Raises DriverError for what is no whole number from 1 to 4096."""
         return self.thread_word.value
 
     @threads.setter
@@ -103,11 +105,22 @@ class CpuDevice(Device):
     def _fit(self, part: Part) -> int | None:
         if part.target.kind != "host":
             return None
-        return rank_here(part.target.arch, _machine(part))
+        rank = rank_here(part.target.arch, _machine(part))
+        return None if rank is None else 2 * rank + (part.target.lanes != 1)
 
     def _misfit(self, part: Part) -> str:
         why = f"it {obstacle(part.target.arch, _machine(part))}; " if part.target.kind == "host" else ""
         return f"{why}compile for {self.target}"
+
+    def _widen(self, pipeline: Pipeline) -> Pipeline | None:
+        """Code of one lane counts in 64 bits: what the artifact has of it, or made of the Program."""
+        for part in pipeline.artifact.parts:
+            if part.target.lanes == 1 and part is not pipeline.part and self._fit(part) is not None:
+                return self.load(replace(pipeline.artifact, parts=(part,)))
+        if pipeline._source is None or pipeline.part.target.lanes == 1:
+            return None
+        program, options = pipeline._source
+        return self.load(compiled(validated(program), [replace(pipeline.part.target, lanes=1)], options, (), self.telemetry))
 
     # ---- memory
 

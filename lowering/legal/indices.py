@@ -1,4 +1,4 @@
-"""indices: 64-bit indices become u32 ones, for targets whose arrays have fewer than 2^32 elements along every axis.
+"""indices: 64-bit indices become u32 ones, for targets whose arrays have fewer than 2^32 elements along every axis: WebGPU, and CPUs but for code of one lane.
 
 A number outside 0 to 2^32 - 1 becomes 2^32 - 1, which is past the end of every such axis; all other numbers stay. A negative i64, read as u64, is outside
 too. For an index that was widened from 32 bits the narrow value is used, since it is the same.
@@ -10,17 +10,24 @@ from collections.abc import Iterator
 from typing import Final
 
 from vyre_py.ir.language.dims import WORD_LIMIT
-from vyre_py.ir.language.nodes import Atom, Const, Let, MemoryStatement, Statement, Value, const
+from vyre_py.ir.language.nodes import TARGET_KINDS, Atom, Const, Let, MemoryStatement, Statement, Value, const
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, u32, u64
 from vyre_py.ir.language.widths import WIDE_TYPES, least_count, whole_size
 from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.errors import Missing
+from vyre_py.lowering.target import Target
 
-__all__ = ["missing_elements", "narrow_indices"]
+__all__ = ["keeps_wide", "missing_elements", "narrow_indices"]
 
-_HELP: Final = "arrays have fewer than 2^32 elements here; give the axis by a dim, part the array, or compile for cuda"
+_HELP: Final = "arrays have fewer than 2^32 elements here; part the array, or compile for cuda, or for one lane of a CPU (cpu:native:1)"
+
+
+def keeps_wide(program: Program, target: Target) -> bool:
+    """Whether a target's code computes 64-bit indices as they are: that of one lane of a CPU, which has no vectors of indices, but for products by packed
+    panels, which count in 32 bits."""
+    return target.kind == "host" and target.lanes == 1 and not any(isinstance(s, TARGET_KINDS) for s in program.body)
 
 
 def missing_elements(program: Program) -> Iterator[Missing]:

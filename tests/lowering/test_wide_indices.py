@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import simt_host
 from device_kinds import open_device
+from filetest import ROOT, read_cases, run_program
 from ptxas import assemble
 
 import vyre_py as vp
@@ -102,14 +103,16 @@ def of_type(type_: str) -> list[int]:
 
 
 def machine(name: str) -> Callable[[Program, dict[str, Any], dict[str, int]], None]:
-    """Runs a Program in place: by the interpreter, or by the GPU walk with its passes or without."""
+    """Runs a Program in place: by the interpreter, by the GPU walk with its passes or without, or on the CPU, whose code for small arrays is not taken."""
+    if name == "cpu":
+        return lambda program, arguments, sizes: open_device("cpu").compile_native(program).bind(arguments)()
     if name == "interpreter":
         return lambda program, arguments, sizes: interpret(unoptimised(check(program), expand=EXPANDED_ONLY), arguments, sizes)
     options = CompileOptions(opt=0) if name == "plain walk" else CompileOptions()
     return lambda program, arguments, sizes: simt_host.run(prepare(check(program), PTX, options), arguments, sizes)
 
 
-MACHINES = ("interpreter", "plain walk", "walk")
+MACHINES = ("interpreter", "plain walk", "walk", "cpu")
 
 # ---------------------------------------------------------------- past 2^32 elements
 
@@ -263,7 +266,7 @@ def test_narrow_buffers_stay_below_words(kind: str) -> None:
     assert device.compile_native(parse(NARROW)).dispatch(y=np.zeros((0, WORD - (1 << 18)), np.uint8))["y"].size == 0
 
 
-@pytest.mark.parametrize("kind", ["reference", "cuda"])
+@pytest.mark.parametrize("kind", ["reference", "cpu", "cuda"])
 def test_wide_buffers_stay_below_2_to_the_48(kind: str) -> None:
     device = open_device(kind)
     for size in (WORD, (1 << 48) - 1):
@@ -271,14 +274,51 @@ def test_wide_buffers_stay_below_2_to_the_48(kind: str) -> None:
     assert "fewer than 2^48 are needed" in refusal(device, WIDE, {"y": np.zeros((0, 1 << 48), np.uint8)})
 
 
-@pytest.mark.parametrize("kind", ["cpu", "wgpu"])
-def test_devices_of_words_say_so(kind: str) -> None:
-    device = open_device(kind)
+CONSTANT = "program p over(1) { buffer y: u8[65536, 65536] read_write\n y[0u32, 0u32] = 1\n y[65535u32, 65534u32] = y[0u32, 0u32] + 1 }"
+
+
+def test_devices_of_words_say_so() -> None:
+    device = open_device("wgpu")
     said = refusal(device, WIDE, {"y": np.zeros((0, WORD), np.uint8)})
     assert f"{device.name} takes at most {device.limits.elements}" in said and "index with u64" not in said
-    constant = parse("program p over(1) { buffer y: u8[65536, 65536] write\n y[0u32, 0u32] = 1 }")
-    with pytest.raises(vp.Unsupported, match=r"4294967296 elements of 'y'.*fewer than 2\^32"):
-        device.compile_native(constant)
+    for target in ("wgsl", "cpu:x86-64-v3", "cpu:native:8"):
+        with pytest.raises(vp.Unsupported, match=r"4294967296 elements of 'y'.*fewer than 2\^32"):
+            vp.compile_native(parse(CONSTANT), target)
+
+
+def test_the_cpu_has_other_code_for_large_arrays() -> None:
+    """One lane, made when such an array comes first; what an artifact has of it, else it says what it lacks."""
+    device, y = open_device("cpu"), large(65536, 65536)
+    device.compile_native(parse(CONSTANT)).bind(y=y)()
+    assert y[0, :2].tolist() == [1, 0] and y[-1, -3:].tolist() == [0, 2, 0]
+    program, flat = exchange("i64"), y.reshape(-1)
+    pipeline = device.compile_native(program)
+    entry = pipeline.callable()
+    for given, seen in ((np.zeros(9, np.uint8), [0, 0]), (flat, [1, 2]), (np.zeros(9, np.uint8), [0, 0]), (flat, [1, 2])):
+        given[0], given[-2] = 1, 2
+        at, old = np.array([0, WORD - 2]), np.zeros(2, np.uint8)
+        entry(at, given, old) if seen[1] else pipeline.bind(at=at, y=given, old=old)()
+        assert old.tolist() == [1, seen[1]] and given[0] == 1 and given[-2] == 2
+    with pytest.raises(vp.BindingError, match=r"'y' has 4294967296 elements; in the code for cpu:0 it has at most 4294705152"):
+        device.load(vp.compile_native(program, "cpu")).bind(at=at, y=flat, old=old)
+    both = device.load(vp.compile_native(program, ["cpu", "cpu:native:1"]))
+    assert both.part.target.name == "cpu"
+    flat[0] = 7
+    both.bind(at=at, y=flat, old=old)()
+    assert old.tolist() == [7, 2] and flat[0] == 1
+    narrow = parse("program p(n) over(1) { buffer y: u8[n] read_write\n y[0u32] = 1 }")
+    with pytest.raises(vp.BindingError, match="fewer than 2\\^32 are needed"):
+        device.compile_native(narrow).bind(y=flat)
+
+
+def test_one_lane_computes_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cases of all kinds of memories, by the code that large arrays have."""
+    device = open_device("cpu")
+    device.trim()
+    monkeypatch.setattr(device, "target", parse_target("cpu:native:1"))
+    for case in read_cases(ROOT / "run" / "wide_indices.vir"):
+        run_program(case, "cpu")
+    device.trim()
 
 
 @pytest.mark.parametrize("kind", ["reference", "cpu", "cuda"])
@@ -308,7 +348,7 @@ def test_webgpu_takes_sizes_as_words() -> None:
 def test_a_size_used_as_a_word(kind: str) -> None:
     device = open_device(kind)
     text = "program p(n, m) over(1) { buffer y: u8[m, n] read_write\n buffer z: u32[1] write\n y[0u64, 0u64] = 1\n z[0u32] = n }"
-    if device.limits.elements >= WORD:
+    if device.limits.elements >= WORD or device.takes_wide:
         said = refusal(device, text, {"y": np.zeros((0, WORD + 1), np.uint8)})
         assert f"dim 'n' is {WORD + 1} from axis 1 of 'y', and the Program uses it as a u32, below 2^32: vp.cast(n, vp.u64) takes it whole" in said
         twice = text.replace("= n }", "= dim(n * 2) }")

@@ -97,8 +97,8 @@ WIDE: Final = (
         "lost_and_bound_all_the_same",
         "Large arrays are given to code that has lost what took them.",
         "vyre_py.drivers.binding",
-        "    narrow = binding.interface.wide - layout.wide\n",
-        "    narrow = layout.wide - binding.interface.wide\n",
+        "    narrow, most = binding.interface.wide - layout.wide, ",
+        "    narrow, most = layout.wide - binding.interface.wide, ",
         Suite("test_wide_indices.py::test_code_that_lost_its_wide_accesses_is_not_given_large_arrays"),
     ),
 )

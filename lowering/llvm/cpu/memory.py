@@ -2,11 +2,12 @@
 
 An index that all lanes share is one scalar access; one that steps by one along the last axis is one vector access; all others gather and
 scatter. Lanes that are off or outside never touch memory: vector accesses are masked, scalar ones go to a spare word instead. Indices have 32 bits
-here, and axes fewer than 2^32 elements: `legal.indices` and binding see to it.
+here, and axes fewer than 2^32 elements: `legal.indices` and binding see to it. Code of one lane, whose accesses are all scalar, takes both of any width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,8 +23,11 @@ from vyre_py.ir.language.nodes import (
     UniformLoad,
     Unpack,
 )
-from vyre_py.ir.language.types import Kind, Type, u32
+from vyre_py.ir.language.types import Kind, Type, u32, u64
+from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.lowering.layout import element_count
+from vyre_py.lowering.llvm.addressing import inside
+from vyre_py.lowering.llvm.addressing import offset as wide_offset
 from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, load_some, store_some
 from vyre_py.lowering.llvm.cpu.scattered import Scattered
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
@@ -88,6 +92,7 @@ class Memories:
             self.pointers[memory] = name
         self.bases = dict(self.pointers)
         # `lowering.tiles` has all that counts of such an array written before it is read.
+        self._large = state.program.widths.buffers
         self._packed = {m for s in state.program.body if isinstance(s, (Pack, PackedProduct, Unpack)) for m in (s.memory, *s.also_reads)}
 
     @staticmethod
@@ -129,7 +134,10 @@ class Memories:
         """Where a statement's access goes, with the checks that are not proven away; bit k of `proven` says more than the passes do of axis k."""
         proven = (self.state.proven[index] if proven is None else proven) | self.state.inside.get(index, 0)
         indices = tuple([self.state.operand(a) for a in s.indices])
-        inside: str | None = None
+        if self._is_wide(s.memory, indices):
+            checked = inside(self.w, [i.name for i in indices], [i.type for i in indices], self._extents(s.memory), True, proven)
+            return Spot(s.memory, indices, checked or None, self.state.mask)
+        within: str | None = None
         mask = self.state.mask
         for axis, subscript in enumerate(indices):
             if proven >> axis & 1:
@@ -138,11 +146,21 @@ class Memories:
             # Read as unsigned, negative numbers lie beyond every bound.
             if subscript.is_uniform:
                 check = self.w.let(f"icmp ult i32 {subscript.name}, {bound.name}")
-                inside = check if inside is None else self.w.let(f"and i1 {inside}, {check}")
+                within = check if within is None else self.w.let(f"and i1 {within}, {check}")
             else:
                 vector = bits_type(32, self.state.width)
                 mask = self.w.both(mask, self.w.let(f"icmp ult {vector} {self.w.vector(subscript)}, {self.w.vector(bound)}"))
-        return Spot(s.memory, indices, inside, mask)
+        return Spot(s.memory, indices, within, mask)
+
+    def _is_wide(self, memory: Memory, indices: Sequence[LaneValue]) -> bool:
+        """Whether an access, of one lane, computes in 64 bits."""
+        return memory in self._large or any(index.type in WIDE_TYPES for index in indices)
+
+    def _extents(self, memory: Memory) -> list[str]:
+        """The axes in 64 bits."""
+        type_ = u64 if memory in self._large else u32
+        sizes = [self.state.size(extent, type_) for extent in memory.shape]
+        return [size.name if type_ is u64 or size.const is not None else self.w.let(f"zext i32 {size.name} to i64") for size in sizes]
 
     def bound(self, memory: Memory, axis: int, type_: Type) -> LaneValue:
         """The extent that an index is compared with; for a signed one at most 2^31, past which there are only negative ones."""
@@ -174,6 +192,9 @@ class Memories:
     def _row(self, spot: Spot, axes: int) -> str:
         """The offset, in elements of the innermost of the first `axes` axes, of indices that all lanes share."""
         w, offset = self.w, ""
+        if self._is_wide(spot.memory, spot.indices):
+            taken = spot.indices[:axes]
+            return wide_offset(w, [i.name for i in taken], [i.type for i in taken], self._extents(spot.memory)[:axes], True)
         for axis, subscript in enumerate(spot.indices[:axes]):
             wide = w.let(f"zext i32 {subscript.name} to i64")
             if offset:
