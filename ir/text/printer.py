@@ -314,6 +314,11 @@ class _Printer:
         self._flush()
         return made
 
+    def _do(self, index: int, statement: Statement, text: Callable[[], str]) -> None:
+        """A statement that is a line of its own."""
+        made = self._effect(index, statement, text)
+        self._line(made.text, made.remarks)
+
     def _print_let(self, index: int, s: Let) -> None:
         self._value(index, s, lambda: self._op(s), nests=True)
 
@@ -349,8 +354,7 @@ class _Printer:
         if s.result is not None and (self.uses[s.result.id] or s.result.id in self.program.value_names):
             self._value(index, s, lambda: (text(), _LEVEL_ATOM), nests=False)
             return
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_together(self, index: int, s: Subgroup) -> None:
         def text() -> str:
@@ -362,19 +366,16 @@ class _Printer:
         self._bind_or_do(index, s, lambda: f"{s.spelling}({', '.join([s.fold, *[self._atom(a).text for a in s.args]])})")
 
     def _print_store(self, index: int, s: Store) -> None:
-        made = self._effect(index, s, lambda: self._written(s))
-        self._line(made.text, made.remarks)
+        self._do(index, s, lambda: self._written(s))
 
     def _written(self, s: Store | CopyAsync) -> str:
         return f"{self._access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}"
 
     def _print_tile_store(self, index: int, s: TileStore) -> None:
-        made = self._effect(index, s, lambda: f"{self._tile_access(s)} = {self._atom(s.value, s.memory.type).text}")
-        self._line(made.text, made.remarks)
+        self._do(index, s, lambda: f"{self._tile_access(s)} = {self._atom(s.value, s.memory.type).text}")
 
     def _print_tile_atomic_add(self, index: int, s: TileAtomicAdd) -> None:
-        made = self._effect(index, s, lambda: f"{s.spelling}({self._tile_access(s)}, {self._atom(s.value, s.memory.type).text})")
-        self._line(made.text, made.remarks)
+        self._do(index, s, lambda: f"{s.spelling}({self._tile_access(s)}, {self._atom(s.value, s.memory.type).text})")
 
     def _print_copy(self, index: int, s: CopyAsync) -> None:
         made = self._effect(index, s, lambda: self._written(s))
@@ -460,16 +461,14 @@ class _Printer:
             factors = [f"({', '.join([self._atom(a).text for a in factor])})" for factor in s.factors]
             return f"tensor_core {self._access(s.memory, s.args[:1])}, {', '.join(factors)}"
 
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_matrix_load(self, index: int, s: MatrixLoad) -> None:
         def text() -> str:
             source = f"{written_name(s.source.name)} at {self._atom(s.args[0], u32).text}"
             return f"matrix_load {self._access(s.memory, s.indices)}, {source}" + ", turned" * bool(s.turned)
 
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_strip_copy(self, index: int, s: StripCopy) -> None:
         def text() -> str:
@@ -477,8 +476,7 @@ class _Printer:
             to = f"{written_name(s.memory.name)} at {self._atom(s.args[0], u32).text}"
             return f"strip_copy {to} = {first}, axis {s.axis}, count {s.count}, down {s.down}, further {s.further}"
 
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
         def text() -> str:
@@ -486,8 +484,7 @@ class _Printer:
             sizes = f"rows {s.rows}, depth {s.depth}, width {s.width}{', along_k' * s.along_k}{', adds' * s.adds}"
             return f"warpgroup_product {self._access(s.memory, s.indices)}, {left}, {right}, {sizes}"
 
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_warpgroup_wait(self, index: int, s: WarpgroupWait) -> None:
         self._flush()
@@ -504,12 +501,10 @@ class _Printer:
         self._line(f"arrivals_{'set' if s.begins else 'end'} {written_name(s.memory.name)}", self._remarks(index))
 
     def _print_arrivals_expect(self, index: int, s: ArrivalsExpect) -> None:
-        made = self._effect(index, s, lambda: f"arrivals_expect {self._access(s.memory, s.indices)}, {s.expected} bytes{', closes' * s.closes}")
-        self._line(made.text, made.remarks)
+        self._do(index, s, lambda: f"arrivals_expect {self._access(s.memory, s.indices)}, {s.expected} bytes{', closes' * s.closes}")
 
     def _print_arrivals_wait(self, index: int, s: ArrivalsWait) -> None:
-        made = self._effect(index, s, lambda: f"arrivals_wait {self._access(s.memory, s.indices)}, turn {self._atom(s.args[1], u32).text}")
-        self._line(made.text, made.remarks)
+        self._do(index, s, lambda: f"arrivals_wait {self._access(s.memory, s.indices)}, turn {self._atom(s.args[1], u32).text}")
 
     def _print_box_copy(self, index: int, s: BoxCopy) -> None:
         def text() -> str:
@@ -517,8 +512,7 @@ class _Printer:
             to, arrival = [self._atom(a, u32).text for a in s.args[:2]]
             return f"box_copy {written_name(s.memory.name)} at {to}, {written_name(s.source.name)}[{places}], {written_name(s.arrivals.name)}[{arrival}]"
 
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_pack(self, index: int, s: Pack) -> None:
         def text() -> str:
@@ -527,8 +521,7 @@ class _Printer:
             turned = ", turned" if s.down > s.across else ""
             return f"pack {written_name(s.memory.name)}, {written_name(s.source.name)}[{places}], row {s.row}, strip {s.strip}, lanes {s.lanes}{turned}"
 
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_unpack(self, index: int, s: Unpack) -> None:
         def text() -> str:
@@ -536,8 +529,7 @@ class _Printer:
             places = ", ".join([self._atom(a).text + extents.get(axis, "") for axis, a in enumerate(s.args)])
             return f"unpack {written_name(s.memory.name)}[{places}], {written_name(s.source.name)}, pitch {s.pitch}, lanes {s.lanes}"
 
-        made = self._effect(index, s, text)
-        self._line(made.text, made.remarks)
+        self._do(index, s, text)
 
     def _print_packed_product(self, index: int, s: PackedProduct) -> None:
         self._flush()
