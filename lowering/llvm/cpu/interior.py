@@ -32,6 +32,7 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     Value,
+    Var,
     const,
 )
 from vyre_py.ir.language.types import bool_, u32
@@ -48,6 +49,7 @@ _LESS: Final = frozenset({"lt", "le"})
 _COMPARISONS: Final = _LESS | {"gt", "ge"}
 _DIVISIONS: Final = frozenset({"div", "rem"})
 _ACCESSES: Final = (Load, Store, Atomic)
+_INDEX_BITS: Final = 32  # wider ones are compared as they are
 _REPEATS: Final = any_of(Effect.REPEATS)
 # Writing a body twice takes LLVM twice as long: no longer ones are, and loops, in which little is known when a chunk begins, only if they are short.
 _MOST_STATEMENTS: Final = 256
@@ -73,7 +75,7 @@ def find_interior(memories: Memories, region: BarrierFreeRegion) -> Interior | N
     most = _MOST_WITH_LOOPS if any(_REPEATS[type(s)] for s in body) else _MOST_STATEMENTS
     if state.width == 1 or state.mask is not None or len(body) > most or not any(map(_asks, body, state.proven[start:stop])):
         return None
-    if state.plan.has_barriers and (region.escapes or region.writes or any(state.is_kept(s) for s in body)):
+    if state.plan.has_barriers and (region.escapes or any(state.is_kept(s) or (isinstance(s, Var) and s.variable.id in region.writes) for s in body)):
         return None
     finder = _Finder(memories, start)
     for index, s in enumerate(body, start):
@@ -98,12 +100,12 @@ def _guard(body: Sequence[Statement]) -> int | None:
 def inside_turns(memories: Memories, index: int, s: For, step: int, start: LaneValue, stop: LaneValue) -> Interior:
     """What is known of accesses in a For that counts up, whose index is its value: all turns are inside where it ends within the axis."""
     state, w, found = memories.state, memories.w, Interior()
-    if not stop.is_uniform or (s.bound.type.is_signed and not start.is_uniform) or step < 0:
+    if not stop.is_uniform or (s.bound.type.is_signed and not start.is_uniform) or step < 0 or s.bound.type.bits > _INDEX_BITS:
         return found
     tests = dict[str, None]()
     for number in range(index + 1, state.program.match[index]):
         access = state.program.body[number]
-        if not isinstance(access, _ACCESSES) or access.memory.space is Space.PRIVATE:
+        if not isinstance(access, _ACCESSES) or access.memory.space is Space.PRIVATE or access.memory in state.program.widths.buffers:
             continue
         for axis, atom in enumerate(access.indices):
             if atom == s.bound and not (state.proven[number] | state.inside.get(number, 0)) >> axis & 1:

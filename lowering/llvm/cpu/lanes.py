@@ -57,7 +57,7 @@ from vyre_py.lowering.llvm.cpu.permutes import Permutes
 from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
-from vyre_py.lowering.llvm.cpu.strides import Strides
+from vyre_py.lowering.llvm.cpu.strides import Strides, Turned
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.legal import orders_memory
@@ -111,6 +111,7 @@ class _LaneWalk:
         self.memories = Memories(self.state)
         self.rows = Rows(self.memories)
         self.strides = Strides(self.memories, self.let)
+        self.turned = Turned(self.memories, self.let)
         self.atomics = Atomics(self.memories)
         self.permutes = Permutes(self.state)
         self.micro_kernels = MicroKernels(self.memories)
@@ -252,7 +253,7 @@ class _LaneWalk:
             if region is None:
                 index = self._statement(index)
             else:
-                self._region(region)
+                self._whole_region(region)
                 index = region.stop
 
     def _statement(self, index: int) -> int:
@@ -268,6 +269,20 @@ class _LaneWalk:
         return self.handlers[type(statement)](self, index, statement)
 
     # ---- regions
+
+    def _whole_region(self, region: BarrierFreeRegion) -> None:
+        """A region, for all chunks of the workgroup."""
+        w, following = self.w, self.turned.blocks(region)
+        if not following:
+            self._region(region)
+            return
+        rest, done, had = w.label("rest"), w.label("copied"), self.has_interior
+        w.branch(w.let(f"icmp ult i64 {following}, {self.state.chunks}"), rest, done)
+        w.block(rest)
+        self.has_interior = False  # what lies inside is done
+        self._region(region, following)
+        w.block(done)
+        self.has_interior = had
 
     def _region(self, region: BarrierFreeRegion, first: str = "0", end: str = "") -> None:
         """A loop over the chunks of the workgroup, or over those from `first` to before `end`."""

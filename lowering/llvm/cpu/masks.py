@@ -305,7 +305,7 @@ class Control:
         even = same or Variability.VARYING not in (start.variability, stop.variability)
         short = even and self._is_short(index)
         parts = [False] if not same and (not short or self._follows(index)) else [same] if same else [True, False]
-        inside = inside_turns(self.memories, index, s, step, start, stop) if short and (not same or state.width == 1) else plain
+        inside = inside_turns(self.memories, index, s, step, start, stop) if short and state.region is not None and (not same or state.width == 1) else plain
         copies.left = [(together, inside) for together in parts] + [(same, plain)] if inside.inside else [(together, plain) for together in parts]
         return copies
 

@@ -4,12 +4,17 @@ Invocations run in chunks of lanes. All chunks reach a barrier before any passes
 load, which is two), and the control flow around it, belongs to the workgroup: it is scalar code. The statements between two such are a
 barrier-free region: one loop over the chunks. Control flow of the workgroup is uniform over it. The checker has proven that for
 barriers. An escape out of such a block belongs to the workgroup only where the uniformity analysis has proven it uniform.
+
+Where there are barriers anyway, copies one after the other are several regions, and a loop that adds up what it loads is the workgroup's, so that each
+loop over the chunks runs along memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
+from itertools import pairwise
 from typing import Final
 
 from vyre_py.ir.check.uniformity import Uniformity
@@ -21,20 +26,29 @@ from vyre_py.ir.language.nodes import (
     End,
     For,
     Get,
+    Let,
+    Load,
     Loop,
     Return,
     Set,
+    Space,
     Statement,
+    Store,
     Value,
     Var,
 )
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
+from vyre_py.ir.language.types import u32
 
-__all__ = ["BarrierFreeRegion", "Escape", "Plan", "beyond", "plan_regions"]
+__all__ = ["BarrierFreeRegion", "Escape", "Plan", "beyond", "places_of", "plan_regions"]
 
 _ESCAPES: Final = (Break, Continue, Return)
 _LOOPS: Final = (For, Loop)
+# Ops that cost no more than a load, of which LLVM knows in which range the result lies.
+_CHEAP: Final = frozenset({"add", "shl", "shr", "and"})
+# So many copies are worth a loop each.
+_FEWEST_COPIES: Final = 4
 
 
 class Escape(IntFlag):
@@ -106,7 +120,7 @@ def _owners(program: Program) -> tuple[list[int], list[int]]:
     return parents, loops
 
 
-def _shared(program: Program, uniformity: Uniformity, parents: list[int], loops: list[int]) -> list[bool]:
+def _shared(program: Program, uniformity: Uniformity, proven: Sequence[int], parents: list[int], loops: list[int]) -> list[bool]:
     """Which statements belong to the workgroup."""
     body = program.body
     uniform = [level <= Level.WORKGROUP for level in uniformity.control]
@@ -121,12 +135,38 @@ def _shared(program: Program, uniformity: Uniformity, parents: list[int], loops:
             shared[index] = True
     _spread(shared, parents)
     for index, statement in enumerate(body):
+        if isinstance(statement, For) and uniform[index] and (parents[index] < 0 or shared[parents[index]]) and _goes_along(program, uniformity, proven, index):
+            shared[index] = True
+    for index, statement in enumerate(body):
         if statement.opens and shared[index]:
             close = program.match[index]
             shared[close] = True
             if isinstance(body[close], Else):
                 shared[program.match[close]] = True
     return shared
+
+
+def _goes_along(program: Program, uniformity: Uniformity, proven: Sequence[int], index: int) -> bool:
+    """Whether a loop is better taken by all chunks together, turn by turn: it adds up what it loads of buffers, and strides over what all chunks load. Chunk by
+    chunk its indices are not known to be inside before its turns."""
+    stop, turned, loads, sets = program.match[index], {_result(program.body[index])}, 0, 0
+    if any(isinstance(a, Value) and uniformity.values[a.id] > Level.WORKGROUP for a in program.body[index].args):
+        return False
+    for number in range(index + 1, stop):
+        s = program.body[number]
+        if not isinstance(s, (Let, Load, Get, Set)):
+            return False
+        if isinstance(s, Let) and any(isinstance(a, Value) and a.id in turned for a in s.args):
+            turned.add(s.bound.id)
+        unknown = isinstance(s, Load) and s.memory.space is Space.BUFFER and proven[number] != (1 << s.memory.rank) - 1
+        loads += unknown and any(isinstance(a, Value) and a.id in turned for a in s.args)
+        sets += isinstance(s, Set)
+    return 0 < sets <= loads
+
+
+def _result(s: Statement) -> int:
+    assert s.result is not None  # of a For it is its value
+    return s.result.id
 
 
 def _spread(shared: list[bool], parents: list[int]) -> None:
@@ -170,6 +210,38 @@ def _find_regions(program: Program, shared: list[bool], flags: list[Escape], par
     return regions, home
 
 
+def places_of(body: Sequence[Statement]) -> dict[int, Let]:
+    """Values that are computed again rather than kept for later regions, but for queries: where invocations are, scaled and shifted. Of a loaded one LLVM
+    would not know that an address computed from it does not wrap."""
+    queries = {s.bound.id for s in body if isinstance(s, Let) and s.op.is_query}
+    found: dict[int, Let] = {}
+    for s in body:
+        if isinstance(s, Let) and s.op.name in _CHEAP and s.bound.type is u32 and all(a.id in queries or a.id in found for a in s.args if isinstance(a, Value)):
+            found[s.bound.id] = s
+    return found
+
+
+def _part_copies(program: Program, uniformity: Uniformity, regions: dict[int, BarrierFreeRegion], home: list[int]) -> None:
+    """Parts regions that only copy, so that each copy is made for all invocations before the next: along memory, not across it."""
+    places: Mapping[int, Let] = places_of(program.body)
+    for region in list(regions.values()):
+        starts, ours = [region.start], dict[int, int]()  # each value -> the copy that has it
+        for index in range(region.start, region.stop):
+            s = program.body[index]
+            if not isinstance(s, (Let, Load, Store)) or any(ours.get(a.id, len(starts)) < len(starts) for a in s.args if isinstance(a, Value)):
+                break
+            if isinstance(s, Store):
+                starts.append(index + 1)
+            elif isinstance(s, Load) or not (s.op.is_query or s.bound.id in places or uniformity.values[s.bound.id] <= Level.WORKGROUP):
+                ours[s.bound.id] = len(starts)
+        else:
+            if len(starts) > _FEWEST_COPIES and starts[-1] == region.stop:
+                del regions[region.start]
+                for start, stop in pairwise(starts):
+                    regions[start] = BarrierFreeRegion(start, stop)
+                    home[start:stop] = [start] * (stop - start)
+
+
 def _crossings(program: Program, regions: dict[int, BarrierFreeRegion], home: list[int]) -> tuple[set[int], set[int]]:
     """Values and variables that live across regions; fills what each region imports, reads and writes."""
     value_home: dict[int, int] = {}
@@ -205,12 +277,14 @@ def _crossings(program: Program, regions: dict[int, BarrierFreeRegion], home: li
     return crossing, carried
 
 
-def plan_regions(program: Program, uniformity: Uniformity, width: int) -> Plan:
-    """Parts a checked Program's body for `width` lanes; linear in its statements."""
+def plan_regions(program: Program, uniformity: Uniformity, proven: Sequence[int], width: int) -> Plan:
+    """Parts a checked Program's body for `width` lanes; bits of `proven` say which axes of accesses need no check. Linear in its statements."""
     parents, loops = _owners(program)
-    shared = _shared(program, uniformity, parents, loops)
+    shared = _shared(program, uniformity, proven, parents, loops)
     flags = _escape_flags(program, uniformity, shared, parents, width)
     regions, home = _find_regions(program, shared, flags, parents)
+    if any(shared):
+        _part_copies(program, uniformity, regions, home)
     crossing, carried = _crossings(program, regions, home)
     body = program.body
     return Plan(

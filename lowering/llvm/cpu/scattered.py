@@ -12,7 +12,7 @@ from typing import Final
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Memory, Space
 from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, gather_each, scatter_some
-from vyre_py.lowering.llvm.cpu.state import State
+from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, integer, memory_type
@@ -28,6 +28,7 @@ class Scattered:
 
     def __init__(self, state: State) -> None:
         self.state, self.w = state, state.w
+        self._numbers = ""
 
     # ---- by numbers of elements
 
@@ -109,8 +110,11 @@ class Scattered:
         """The lanes' elements, one after another."""
         w, width, element = self.w, self.state.width, memory_type(memory.type)
         if offset.variability is Variability.VARYING:
+            # By way of memory, which LLVM can't see through: x86 loads two numbers in the time in which it takes one out of a vector.
+            self._numbers = self._numbers or w.local(f"<{width} x i32>", align=AREA_ALIGN)
+            w.line(f"store volatile <{width} x i32> {offset.name}, ptr {self._numbers}, align {AREA_ALIGN}")
             for lane in range(width):
-                number = w.let(f"extractelement <{width} x i32> {offset.name}, i64 {lane}")
+                number = w.let(f"load volatile i32, ptr {w.let(f'getelementptr i32, ptr {self._numbers}, i64 {lane}')}, align {WORD_BYTES}")
                 yield w.let(f"getelementptr {element}, ptr {base}, i64 {w.let(f'zext i32 {number} to i64')}")
             return
         first = w.let(f"getelementptr {element}, ptr {base}, i64 {w.let(f'zext i32 {offset.name} to i64')}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Final
@@ -30,7 +30,7 @@ from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
 from vyre_py.lowering.llvm.cpu.host_targets import HostTarget
-from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion, Plan, plan_regions
+from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion, Plan, places_of, plan_regions
 from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText
@@ -56,18 +56,6 @@ _MANY_LOADS: Final = 8
 # Of what lanes gather by.
 _ADDRESS_BITS: Final = 32
 
-# Ops that cost no more than a load, of which LLVM knows in which range the result lies.
-_CHEAP: Final = frozenset({"add", "shl", "shr", "and"})
-
-
-def _places(body: Iterable[Statement], queries: Mapping[int, str]) -> dict[int, Let]:
-    """Values that each region computes again rather than keeps: where invocations are, scaled and shifted. Of a loaded one LLVM would not know that an address
-    computed from it does not wrap."""
-    found: dict[int, Let] = {}
-    for s in body:
-        if isinstance(s, Let) and s.op.name in _CHEAP and s.bound.type is u32 and all(a.id in queries or a.id in found for a in s.args if isinstance(a, Value)):
-            found[s.bound.id] = s
-    return found
 
 
 def _turning(program: Program) -> dict[int, int]:
@@ -111,7 +99,7 @@ class State:
         self.width = width
         self.module = module
         self.w = LaneWriter(self.module, width, rows)
-        self.plan: Plan = plan_regions(self.program, self.uniformity, width)
+        self.plan: Plan = plan_regions(self.program, self.uniformity, self.proven, width)
         self.layout: Layout = lay_out(self.program, options)
         self.invocations = prod(self.program.workgroup)
         self.chunks = -(-self.invocations // width)
@@ -130,7 +118,7 @@ class State:
         self.groups: dict[str, str] = {}
         self._flag = self.ended = ""
         self._queries = {s.bound.id: s.op.name for s in self.program.body if isinstance(s, Let) and s.op.is_query}
-        self._places = _places(self.program.body, self._queries)
+        self._places = places_of(self.program.body)
         self.loops: list[int] = []
         self.work = self.gathers = self.widest = 0
         self._region_loads: dict[int, Counter[Memory]] = {}

@@ -13,7 +13,7 @@ from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
 
-__all__ = ["LaneValue", "LaneWriter", "Mask", "Variability", "calculate", "variability_of"]
+__all__ = ["LaneValue", "LaneWriter", "Mask", "Variability", "calculate", "foreseen", "known_value", "variability_of"]
 
 # The lanes that are on: an SSA name of <W x i1> (i1 for one lane), or None where all are known to be.
 Mask = str | None
@@ -201,6 +201,17 @@ def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[LaneValue]) -
     return w.stepped(result, name, how.step, how.multiple, how.rest, how.origin if len(how.origin) <= _LONGEST else "", how.delta)
 
 
+def foreseen(width: int, op: str, result: Type, args: Sequence[LaneValue]) -> LaneValue | None:
+    """What is known of an op's value, which no code computes; None of one that differs between lanes in no known way."""
+    how = _derived(width, op, result, args)
+    return None if how is None else known_value(result, how.step, how.multiple, how.rest)
+
+
+def known_value(type_: Type, step: int = 0, multiple: int = 1, rest: int = 0) -> LaneValue:
+    """A value that has no name: it grows by `step` from lane to lane."""
+    return LaneValue(_OF_STEP.get(step, Variability.STEPPED), type_, _UNNAMED, None, step, multiple, rest)
+
+
 def variability_of(width: int, op: str, result: Type, args: Sequence[LaneValue]) -> Variability:
     """How the value of an op differs between lanes."""
     how = _derived(width, op, result, args)
@@ -210,6 +221,7 @@ def variability_of(width: int, op: str, result: Type, args: Sequence[LaneValue])
 _OF_STEP: Final = {0: Variability.UNIFORM, 1: Variability.LINEAR}
 _WORD: Final = 1 << 32
 _NOTHING: Final = "0"  # what constants are more than
+_UNNAMED: Final = "?"
 _LONGEST: Final = 200  # characters of an expression, beyond which a value is taken by itself
 # Steps beyond are of no use: a vector's lanes would be far apart.
 _FARTHEST: Final = 1 << 20
@@ -296,9 +308,11 @@ def _right(width: int, a: _Steps, b: _Steps) -> _Steps | None:
 
 
 def _masked(width: int, a: _Steps, b: _Steps) -> _Steps | None:
-    """The remainder of a division by a power of two, of lanes that are in one block of it."""
+    """The remainder of a division by a power of two, of lanes that are in one block of it, or at one place in theirs."""
     for one, other in ((a, b), (b, a)):
         divisor = other.rest + 1
+        if other.multiple == _WORD and not divisor & other.rest and divisor <= one.multiple and one.step % divisor == 0:
+            return _Steps(0, _WORD, one.rest % divisor, _NOTHING, one.rest % divisor)
         if other.multiple != _WORD or divisor & other.rest or one.rest + (width - 1) * one.step >= one.multiple:
             continue
         if divisor >= one.multiple:

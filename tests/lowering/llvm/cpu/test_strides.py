@@ -99,3 +99,59 @@ def test_many_accesses_one_by_one_are_calls() -> None:
     assert "call <4 x i32> @gather_each_v4i32(" in text and "call void @scatter_some_v4i32(" in text
     wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
     np.testing.assert_array_equal(device.compile_native(program).dispatch(x=x)["y"], wanted)
+
+
+COPIES = """program copies(n) workgroup(W) over(n) { buffer x: T[n] read\n buffer y: T[n] write\n workgroup c: T[16, PAD]
+  let l = local_id.x\n let base = workgroup_id.x * QUAD
+  IN
+  barrier
+  OUT }"""
+
+
+def copied(name: str, workgroup: int, padding: int) -> Program:
+    """Four copies into columns of workgroup memory, of which lanes see rows, and four out of them, the columns in another order."""
+    into, out = [], []
+    for k in range(4):
+        into.append(f"let e{k} = l + {k * workgroup}\n c[e{k} & 15, e{k} >> 4] = x[base + e{k}]")
+        out.append(f"let o{k} = l + {(3 - k) * workgroup}\n y[base + o{k}] = c[o{k} & 15, o{k} >> 4]")
+    text = COPIES.replace("OUT", "\n".join(out)).replace("IN", "\n".join(into)).replace("T[", f"{name}[")
+    return Program.from_text(text.replace("PAD", str(workgroup // 4 + padding)).replace("QUAD", str(4 * workgroup)).replace("W", str(workgroup)))
+
+
+@pytest.mark.parametrize(
+    ("name", "workgroup", "padding", "width"),
+    [("u32", 128, 1, 16), ("f32", 256, 0, 16), ("i32", 192, 3, 16), ("u32", 128, 1, 8), ("u64", 128, 1, 8), ("u8", 128, 1, 16), ("u32", 100, 1, 4)],
+)
+def test_copies_that_turn_rows_into_columns_are_exact(name: str, workgroup: int, padding: int, width: int) -> None:
+    program, device = copied(name, workgroup, padding), CpuDevice(0)
+    device.target = Target("host", "native", width)
+    dtype = np.dtype(f"{name[0]}{int(name[1:]) // 8}")
+    for n in (4 * workgroup, 9 * workgroup + 17, 2 * workgroup - 3):
+        given = {"x": np.random.default_rng(n).integers(0, 200, n).astype(dtype), "y": np.zeros(n, dtype)}
+        got, wanted = (one.compile_native(program).dispatch(given)["y"] for one in (device, vp.device("reference")))
+        np.testing.assert_array_equal(got, wanted, f"{n}")
+
+
+def test_copies_of_whole_blocks_load_and_store_no_single_elements() -> None:
+    text = emit_text(copied("u32", 128, 1), "cpu:x86-64-v3", form="llvm")
+    turned = text[text.index("\nturned.") : text.index("\nblocksdone.")]
+    assert turned.count("load <8 x i32>") == turned.count("store <8 x i32>") == 16  # eight chunks of 16 lanes
+    assert "store i32" not in turned
+
+
+@pytest.mark.parametrize("width", [1, 16])
+def test_sums_along_memory_are_exact(width: int) -> None:
+    text = """program sums(n, t) workgroup(64) grid(ceil_div(n, 640)) { buffer x: f32[n] read\n buffer y: f32[n] write\n workgroup c: f32[64]
+      let l = local_id.x\n var a: f32 = 0.5f32\n var b: f32 = 1.0f32
+      if workgroup_id.x != 1u32 { for k in 0u32..t step 2u32 {
+        let i = workgroup_id.x * 640 + k * 64 + l\n a = a * 0.5f32 + x[i]\n b = b - x[i + 5u32] } }
+      c[l] = a
+      barrier
+      y[global_id.x] = c[63u32 - l] + b }"""
+    program, device = Program.from_text(text), CpuDevice(0)
+    device.target = Target("host", "native", width)
+    for n, t in ((640, 10), (2000, 13), (1, 3), (700, 0)):
+        x = np.random.default_rng(n).random(n, np.float32)
+        given = {"x": x, "y": np.zeros(n, np.float32), "t": t}
+        got, wanted = (one.compile_native(program).dispatch({**given, "y": given["y"].copy()})["y"] for one in (device, vp.device("reference")))
+        np.testing.assert_array_equal(got, wanted)
