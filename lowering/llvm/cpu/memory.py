@@ -339,15 +339,11 @@ class Memories:
             self.w.line(f"call void {called}")
             return
         arguments = ((memory, value), ("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask))
-        every, some, done = self.w.label("every"), self.w.label("some"), self.w.label("stored")
-        # Most masks are of all lanes or none, and a masked store takes some processors (AMD's Zen to Zen 3) ten times as long.
-        self.w.branch(self.w.let(f"icmp eq i{self.state.width} {self.w.mask_bits(mask)}, -1"), every, some)
-        self.w.block(every)
-        self.w.line(f"store {memory} {value}, ptr {pointer}, align {size}")
-        self.w.jump(done)
-        self.w.block(some)
-        self.w.run(f"llvm.masked.store.{suffix(memory)}.p0", *arguments)
-        self.w.block(done)
+        self.w.by_mask(
+            mask,
+            lambda: self.w.line(f"store {memory} {value}, ptr {pointer}, align {size}"),
+            lambda: self.w.run(f"llvm.masked.store.{suffix(memory)}.p0", *arguments),
+        )
 
     def _gather(self, spot: Spot, private: bool) -> str:
         offset = self.offset(spot)

@@ -118,8 +118,15 @@ class Rows:
             pointer, mask = self._side_by_side_pointer(spot, row), self.memories.everywhere(spot)
             if mask is None:
                 return w.let(f"load {many}, ptr {pointer}, align {type_.size_bytes}")
-            arguments = (("ptr", pointer), ("i32", str(type_.size_bytes)), self._spread(mask, row), (many, "zeroinitializer"))
-            return w.call(many, f"llvm.masked.load.{suffix(many)}.p0", *arguments)
+            found = w.local(many)
+
+            def load_some() -> None:
+                arguments = (("ptr", pointer), ("i32", str(type_.size_bytes)), self._spread(mask, row), (many, "zeroinitializer"))
+                w.line(f"store {many} {w.call(many, f'llvm.masked.load.{suffix(many)}.p0', *arguments)}, ptr {found}")
+
+            whole = f"load {many}, ptr {pointer}, align {type_.size_bytes}"
+            w.by_mask(mask, lambda: w.line(f"store {many} {w.let(whole)}, ptr {found}"), load_some)
+            return w.let(f"load {many}, ptr {found}")
         if size in _WORDS:
             words = self.memories.scattered.gather_words(self.memories.everywhere(spot), self._pointers(spot, row), f"i{8 * size}", type_.size_bytes)
             return w.let(f"bitcast <{width} x i{8 * size}> {words} to {many}")
@@ -135,11 +142,13 @@ class Rows:
         made = self._shuffled(self._joined(values, type_, width), type_, width * row.width, order)
         if self._is_side_by_side(spot, row):
             pointer, mask = self._side_by_side_pointer(spot, row), self.memories.everywhere(spot)
+            whole = f"store {many} {made}, ptr {pointer}, align {type_.size_bytes}"
             if mask is None:
-                w.line(f"store {many} {made}, ptr {pointer}, align {type_.size_bytes}")
+                w.line(whole)
             else:
-                arguments = ((many, made), ("ptr", pointer), ("i32", str(type_.size_bytes)), self._spread(mask, row))
-                w.run(f"llvm.masked.store.{suffix(many)}.p0", *arguments)
+                arguments = ((many, made), ("ptr", pointer), ("i32", str(type_.size_bytes)))
+                masked = f"llvm.masked.store.{suffix(many)}.p0"
+                w.by_mask(mask, lambda: w.line(whole), lambda: w.run(masked, *arguments, self._spread(mask, row)))
         elif size in _WORDS:
             words = w.let(f"bitcast {many} {made} to <{width} x i{8 * size}>")
             self.memories.scattered.scatter_words(self.memories.everywhere(spot), self._pointers(spot, row), f"i{8 * size}", type_.size_bytes, words)

@@ -56,16 +56,9 @@ class Scattered:
         elif self.state.host.scatters:
             self.scatter_words(mask, self.pointers(memory, w.vector(offset), element, base), element, memory.type.size_bytes, value)
         else:
-            bits = w.mask_bits(w.spelled(mask))
-            every, some, done = w.label("every"), w.label("some"), w.label("stored")
-            w.branch(w.let(f"icmp eq i{width} {bits}, -1"), every, some)
-            w.block(every)
-            self._store_each(memory, base, offset, value)
-            w.jump(done)
-            w.block(some)
-            called = scatter_some(self.state.module, memory.type, width)
-            w.line(f"call void @{called}(ptr {base}, {numbers} {w.vector(offset)}, {vector} {value}, i{width} {bits})")
-            w.block(done)
+            on = w.spelled(mask)
+            called = f"@{scatter_some(self.state.module, memory.type, width)}(ptr {base}, {numbers} {w.vector(offset)}, {vector} {value}, i{width} "
+            w.by_mask(on, lambda: self._store_each(memory, base, offset, value), lambda: w.line(f"call void {called}{w.mask_bits(on)})"))
 
     def _each(self, memory: Memory, base: str, offset: LaneValue, mask: Mask) -> str:
         w, width, vector = self.w, self.state.width, memory_type(memory.type, self.state.width)
