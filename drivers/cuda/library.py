@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from vyre_py.drivers.cuda.status import failure
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.extras import CUDA
 from vyre_py.ir.imports import importing
 
 __all__ = ["address", "load"]
 
-_INSTALL: Final = "pip install 'vyre-py[cuda]' (or vyre-py[cuda12] for drivers older than 580)"
 
 # The driver's own cache of PTX that it compiled, where the user has not decided: on, and large enough not to forget between runs.
 _JIT_CACHE: Final[Mapping[str, str]] = {"CUDA_CACHE_DISABLE": "0", "CUDA_CACHE_MAXSIZE": str(1 << 30)}
@@ -45,7 +45,7 @@ def load() -> Any:
         with importing:
             from cuda.bindings import driver
     except ImportError as error:
-        raise DeviceUnavailable("CUDA devices need the package cuda-bindings", cause=str(error), remedy=_INSTALL) from error
+        raise DeviceUnavailable("CUDA devices need the package cuda-bindings", cause=str(error), remedy=CUDA) from error
     for name, value in _JIT_CACHE.items():
         os.environ.setdefault(name, value)
     try:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from vyre_py.drivers.errors import DriverError
+from vyre_py.ir.extras import CUDA
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
@@ -34,7 +35,7 @@ def makes_machine_code(arch: str) -> bool:
         raise DriverError(f"{VARIABLE}={shown(wanted)}", remedy=f"it is one of {', '.join(_CHOICES)}")
     if wanted == "driver" or not nvjitlink.available():
         if wanted == "nvjitlink":
-            raise DriverError(f"{VARIABLE}=nvjitlink, and there is no nvJitLink", remedy="pip install 'vyre-py[cuda]'")
+            raise DriverError(f"{VARIABLE}=nvjitlink, and there is no nvJitLink", remedy=CUDA)
         return False
     thread = threading.Thread(target=_prepare, name="vyre-nvjitlink", daemon=True)
     thread.start()

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.extras import extra
 from vyre_py.ir.imports import importing
 
 __all__ = ["adapters", "errors", "is_software", "load", "native", "refusals", "require_own_process"]
@@ -44,7 +45,7 @@ def load() -> ModuleType:
             import wgpu
             import wgpu.backends.wgpu_native as native
     except (ImportError, OSError, RuntimeError) as error:
-        raise DeviceUnavailable("wgpu cannot be loaded", status=str(error), remedy="pip install 'vyre-py[wgpu]'") from error
+        raise DeviceUnavailable("wgpu cannot be loaded", status=str(error), remedy=extra("wgpu")) from error
     assert native  # importing it chooses the backend
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forbid)

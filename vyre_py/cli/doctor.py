@@ -21,6 +21,7 @@ import vyre_py
 from vyre_py.cli.output import say, say_json, size_text
 from vyre_py.cli.probes import MARK, PROBES, Finding, isolated
 from vyre_py.drivers.observe.progress import Progress
+from vyre_py.ir.extras import extra
 
 __all__ = ["doctor", "examine"]
 
@@ -54,12 +55,11 @@ def _host() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, (extra, use) in _PACKAGES.items():
+    for name, (wanted, use) in _PACKAGES.items():
         try:
             yield Finding("packages", name, "ok", f"{version(name)}: {use}")
         except PackageNotFoundError:
-            wanted = f"vyre-py[{extra}]" if extra else name
-            yield Finding("packages", name, "missing" if extra else "failed", f"not installed: {use}", f"pip install '{wanted}'")
+            yield Finding("packages", name, "missing" if wanted else "failed", f"not installed: {use}", extra(wanted) if wanted else f"pip install {name}")
 
 
 def _tools() -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vyre_py.drivers.errors import DriverError
+from vyre_py.ir.extras import extra
 
 __all__ = ["read_picture", "write_animation", "write_picture"]
 
@@ -19,7 +20,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise DriverError("reading and writing pictures needs Pillow", remedy="pip install 'vyre-py[demo]'") from error
+        raise DriverError("reading and writing pictures needs Pillow", remedy=extra("demo")) from error
     return Image
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from vyre_py.drivers.errors import DriverError
+from vyre_py.ir.extras import extra
 from vyre_py.ir.imports import importing
 
 __all__ = ["Row", "draw"]
@@ -31,7 +32,7 @@ def _matplotlib() -> Any:
             import matplotlib as mpl
             import matplotlib.figure
     except ImportError as error:
-        raise DriverError("drawing a roofline needs matplotlib", remedy="pip install 'vyre-py[plot]'") from error
+        raise DriverError("drawing a roofline needs matplotlib", remedy=extra("plot")) from error
     return mpl
 
 

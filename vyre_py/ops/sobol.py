@@ -17,6 +17,7 @@ import numpy as np
 import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, DriverError
 from vyre_py.ir.builder.program_builder import ProgramBuilder
+from vyre_py.ir.extras import extra
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
@@ -55,7 +56,7 @@ def _table() -> tuple[Words, Words]:
         with importing, as_file(files("scipy").joinpath(*_TABLE)) as path, np.load(path, allow_pickle=False) as table:
             return table["poly"].astype(np.uint64), table["vinit"].astype(np.uint64)
     except (ImportError, OSError, KeyError) as error:
-        remedy = "pip install 'vyre-py[ops]'"
+        remedy = extra("ops")
         raise DriverError("Sobol points need the table of direction numbers that SciPy 1.14 and newer carries", cause=str(error), remedy=remedy) from error
 
 

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from vyre_py.ir.extras import extra
 from vyre_py.ir.imports import imported, importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.llvm.forking import NVJITLINK
@@ -72,7 +73,7 @@ def _required(arch: str) -> Any:
     # The binding has no class of its own for a library that is not there, or lacks a function that it wants.
     except (ImportError, OSError, RuntimeError) as error:
         why = (str(error).strip().splitlines() or ["it cannot be loaded"])[0]
-        help_ = f"it needs NVIDIA's nvJitLink: pip install 'vyre-py[cuda]'; or {_ptx_alone(arch)}; {why}"
+        help_ = f"it needs NVIDIA's nvJitLink: {extra('cuda')}; or {_ptx_alone(arch)}; {why}"
         raise Unsupported(WHO, [Missing(f"target {arch}", help=help_)]) from error
 
 

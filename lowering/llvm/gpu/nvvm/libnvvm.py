@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
+from vyre_py.ir.extras import CUDA
 from vyre_py.ir.imports import importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.llvm.forking import LIBNVVM
@@ -22,7 +23,6 @@ from vyre_py.lowering.llvm.text import ModuleText
 __all__ = ["assemble", "nvvm_text", "version"]
 
 _WHO: Final = "libNVVM"
-_INSTALL: Final = "pip install 'vyre-py[cuda]' (or vyre-py[cuda12] for drivers older than 580)"
 
 # The first architecture whose compiler is a recent LLVM; before it, LLVM 7.
 _OPAQUE_SINCE: Final = 100
@@ -72,7 +72,7 @@ def _library() -> Any:
 
             nvvm.version()  # the first call loads it, under a lock
     except (ImportError, RuntimeError) as error:  # the second is what cuda-pathfinder raises when it finds no library
-        cause = f"{_INSTALL}; {str(error).partition(chr(10))[0]}"
+        cause = f"{CUDA}; {str(error).partition(chr(10))[0]}"
         raise Unsupported("vyre-py", [Missing(f"option codegen='nvvm' without {_WHO}", help=cause)]) from error
     return nvvm
 
