@@ -467,7 +467,7 @@ def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 def test_bench_counts_what_a_program_does_and_sets_it_beside_the_roof(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "_ROUND_NS", 1)
-    monkeypatch.setattr(roof, "_COPIED", 1 << 10)
+    monkeypatch.setattr(roof, "_ADDED", 1 << 10)
     monkeypatch.setattr(roof, "_INVOCATIONS", 256)
     monkeypatch.setattr(roof, "_TURNS", 4)
     report = told(capsys, "bench", "axpy.vir", "--device", "cpu", "a=2", "n=1000")
@@ -480,6 +480,11 @@ def test_bench_counts_what_a_program_does_and_sets_it_beside_the_roof(capsys: py
     assert re.search(r"memory: .* a launch, .*B/s of .*B/s\n", out) and re.search(r"arithmetic: 2 kFLOP a launch, .* of .*FLOP/s \(f32\)\n", out)
     assert re.search(r"roof: \S+ % of what memory and arithmetic allow", out)
 
+    # Of vectors and bools, too, zeros are made.
+    text = "program v(n) over(n) { buffer x: f16x3[n] read\n buffer y: bool[n] write\n y[global_id.x] = x[global_id.x].x > 0.0f16 }"
+    Path("vectors.vir").write_text(text, encoding="utf-8")
+    assert [b["given"] for b in told(capsys, "bench", "vectors.vir", "--device", "cpu", "n=10", "--repeat", "1")["buffers"]] == [False, False]
+
     out = said(capsys, "bench", "axpy.vir", "--device", "reference", "a=2", "n=100", "--repeat", "1")[1]
     assert "roof: reference:0 does not support a roof (there are no figures of the interpreter)" in out and "FLOP/s of" not in out
     Path("loop.vir").write_text(LOOPS, encoding="utf-8")
@@ -491,7 +496,7 @@ def test_bench_counts_what_a_program_does_and_sets_it_beside_the_roof(capsys: py
 
 def test_bench_draws_a_roofline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "_ROUND_NS", 1)
-    monkeypatch.setattr(roof, "_COPIED", 1 << 10)
+    monkeypatch.setattr(roof, "_ADDED", 1 << 10)
     Path("earlier.json").write_text(json.dumps(told(capsys, "bench", "axpy.vir", "--device", "cpu", "a=2", "n=1000")), encoding="utf-8")
     plot = ("bench", "axpy.vir", "--device", "cpu", "a=2", "n=100", "--repeat", "1", "--plot")
     assert said(capsys, *plot, "line.svg", "--beside", "earlier.json")[::2] == (0, "")

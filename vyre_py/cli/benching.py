@@ -53,7 +53,9 @@ def _resident(pipeline: Pipeline, memory: Memory, values: dict[str, Any], sizes:
         shape = [evaluate_dim(expr, sizes) for expr in memory.shape]
     except ZeroDivisionError as error:
         raise CommandError(f"the shape of {name_text(memory.name)} divides by zero") from error
-    return pipeline.device.allocate(shape, memory.type)
+    made = pipeline.device.allocate(shape, memory.type)
+    made.fill([0] * memory.type.lanes if memory.type.is_vector else 0)  # pages that nothing has written may all be one, which a cache holds
+    return made
 
 
 def _ignore(line: str) -> None:
@@ -121,7 +123,7 @@ def _say_rates(report: dict[str, Any]) -> None:
         say(f"roof: {roof['missing']}")
     if roof["share"] is not None:
         what = "memory allows" if roof["operations_per_second"] is None else "memory and arithmetic allow"
-        beyond = "; what is beyond memory comes from caches" if roof["share"] > 1 else ""
+        beyond = "; more than 100 % is of caches, or of a machine that was busier while the roof was measured" if roof["share"] > 1 else ""
         say(f"roof: {100 * roof['share']:.3g} % of what {what} ({roof['source']}{beyond})")
 
 
