@@ -20,6 +20,7 @@ from vyre_py.interop.roofline import Row, draw
 from vyre_py.ir.language.dims import Dim, dims_of, evaluate_dim
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
+from vyre_py.ir.language.types import Kind
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.tuning.roof import roof_of
 
@@ -54,7 +55,8 @@ def _resident(pipeline: Pipeline, memory: Memory, values: dict[str, Any], sizes:
     except ZeroDivisionError as error:
         raise CommandError(f"the shape of {name_text(memory.name)} divides by zero") from error
     made = pipeline.device.allocate(shape, memory.type)
-    made.fill([0] * memory.type.lanes if memory.type.is_vector else 0)  # pages that nothing has written may all be one, which a cache holds
+    zero = False if memory.type.kind is Kind.BOOL else 0
+    made.fill([zero] * memory.type.lanes if memory.type.is_vector else zero)  # pages that nothing has written may all be one, which a cache holds
     return made
 
 
