@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from accessibility import NEEDS_AXE, axe_findings, poor_contrast, tab_stops, unnamed
 from browser import HOSTILE, Tab, browser_tab
 from device_kinds import need_nvdisasm, need_nvjitlink
 from tree import ROOT
@@ -150,59 +150,16 @@ def test_the_keyboard_walks_through_code_and_tabs(tab: Tab, file: Path) -> None:
 def test_every_stop_of_the_tab_key_is_seen_and_named(tab: Tab, file: Path) -> None:
     for view in ("Code", "Passes", "Run", "Facts"):
         opened(tab, f"file://{file}", view)
-        tab.run("document.activeElement.blur()")
-        stops: list[str] = []
-        for _ in range(80):
-            tab.press("Tab", code=9)
-            stop = tab.run("""(e => e === document.body ? null : [e.tagName,
-              e.getAttribute("aria-label") || e.labels?.[0]?.textContent || e.textContent.trim().slice(0, 40),
-              e.getBoundingClientRect().width > 0 && getComputedStyle(e).outlineStyle !== "none"])(document.activeElement)""")
-            if stop is None or (stops and stop == stops[0]):
-                break
-            assert stop[1], stop
-            assert stop[2], stop
-            stops.append(stop)
-        assert stops[0][1] == "To the content"
-        assert view in [stop[1] for stop in stops]
+        stops = tab_stops(tab)
+        assert stops[0] == "To the content"
+        assert view in stops
 
 
 def test_a_screen_reader_gets_names_for_all_that_acts(tab: Tab, file: Path) -> None:
-    acts = {"button", "tab", "listbox", "combobox", "slider", "textbox", "link", "image", "img", "table", "region", "option", "figure"}
     for view in ("Code", "Passes", "Run", "Facts"):
         opened(tab, f"file://{file}", view)
-        nodes = tab.tree()
-        assert {"main", "banner", "tablist", "heading"} <= {node["role"]["value"] for node in nodes}
-        unnamed = [node["role"]["value"] for node in nodes if node["role"]["value"] in acts - {"figure"} and not node.get("name", {}).get("value", "").strip()]
-        assert unnamed == []
-
-
-CONTRAST = r"""(() => {
-  const number = (text) => (text.match(/[\d.]+/g) ?? []).map(Number);
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const rgb = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
-  const linear = (c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const ground = (e) => {
-    for (; e; e = e.parentElement) {
-      const c = rgb(getComputedStyle(e).backgroundColor);
-      if (c[3] === 255) return c;
-    }
-    return [255, 255, 255, 255];
-  };
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), poor = [];
-  for (let node; (node = walker.nextNode());) {
-    const e = node.parentElement, style = getComputedStyle(e);
-    if (!node.textContent.trim() || !e.offsetParent || e.closest("script, svg, textarea, :disabled, .unseen, .skip") || Number(style.opacity) < 1) continue;
-    const [a, b] = [light(rgb(style.color)), light(ground(e))].sort((p, q) => q - p);
-    if ((a + 0.05) / (b + 0.05) < 4.5) poor.push([node.textContent.trim().slice(0, 30), style.color, (a + 0.05) / (b + 0.05)]);
-  }
-  return poor;
-})()"""
+        assert {"main", "banner", "tablist", "heading"} <= {node["role"]["value"] for node in tab.tree()}
+        assert unnamed(tab) == []
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -210,9 +167,9 @@ def test_text_stands_out_in_light_and_in_dark(tab: Tab, file: Path, dark: bool) 
     for view in ("Code", "Passes", "Run", "Facts"):
         opened(tab, f"file://{file}", view)
         tab.look(1400, 900, dark=dark)
-        assert tab.run(CONTRAST) == []
+        assert poor_contrast(tab) == []
         tab.run("document.querySelector('button.still')?.click()")
-        assert tab.run(CONTRAST) == []
+        assert poor_contrast(tab) == []
 
 
 def test_nothing_is_wider_than_a_narrow_window(tab: Tab, file: Path) -> None:
@@ -364,18 +321,10 @@ def test_the_modules_that_helped_are_shown_too(tab: Tab, tmp_path: Path) -> None
         assert tab.errors == []
 
 
-def axe() -> str | None:
-    """The text of axe-core, where `npm install axe-core` has put it."""
-    path = ROOT / "node_modules" / "axe-core" / "axe.min.js"
-    return path.read_text("utf-8") if path.exists() else None
-
-
-@pytest.mark.skipif(axe() is None, reason="npm install axe-core; the tests above look at names, roles, order and contrast without it")
+@NEEDS_AXE
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing(tab: Tab, file: Path, dark: bool) -> None:
     for view in ("Code", "Passes", "Run", "Facts"):
         opened(tab, f"file://{file}", view)
         tab.look(1400, 900, dark=dark)
-        tab.run(f"{axe()};0")
-        found: Any = tab.run("axe.run().then(told => told.violations.map(one => [one.id, one.nodes[0].html]))")
-        assert found == []
+        assert axe_findings(tab) == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browser import HOSTILE, browser_tab
+from accessibility import NEEDS_AXE, axe_findings, poor_contrast, tab_stops, unnamed
+from browser import HOSTILE, Tab, browser_tab
 
 import vyre_py as vp
 from vyre_py.__main__ import main
@@ -141,9 +143,50 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
         tab.run("document.querySelectorAll('[role=tab]')[2].click()")
         assert tab.run("document.querySelectorAll('.roof circle').length") == 2 and tab.run("document.querySelectorAll('#rates tbody tr').length") == 2
         assert tab.run("[document.images.length, document.scripts.length, typeof window.hacked]") == [0, 3, "undefined"]
-        named = {"button", "tab", "combobox", "tabpanel", "image"}
-        assert not [node for node in tab.tree() if node["role"]["value"] in named and not node.get("name", {}).get("value")]
+        assert unnamed(tab) == []
         assert tab.errors == []
+
+
+VIEWS = ("Spans", "Totals", "Roofline")
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Tab]]:
+    """A tab with a trace, at a view, where a span is chosen."""
+    folder = tmp_path_factory.mktemp("trace")
+    launch = event("scale", 70, 20, program="scale", device="cpu:0", bytes=8, operations=4)
+    events = [event("compile", 0, 60, cat="compile"), event("lower", 5, 40, cat="compile"), launch]
+    (folder / "t.html").write_bytes(page_bytes(trace_page(json.dumps(events).encode(), "t.json", (ROOF,))))
+    with browser_tab(folder) as tab:
+
+        def at(view: str) -> Tab:
+            tab.look(1200, 900)
+            tab.open(f"file://{folder / 't.html'}")
+            tab.run("document.querySelector('.spans rect').dispatchEvent(new MouseEvent('click'))")
+            tab.run(f"[...document.querySelectorAll('[role=tab]')].find(one => one.textContent === {json.dumps(view)}).click()")
+            return tab
+
+        yield at
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_trace_is_for_the_keyboard_a_screen_reader_and_weak_eyes(views: Callable[[str], Tab], view: str) -> None:
+    tab = views(view)
+    stops = tab_stops(tab)
+    assert stops[0] == "To the content" and view in stops
+    assert {"main", "banner", "tablist", "heading"} <= {node["role"]["value"] for node in tab.tree()} and unnamed(tab) == []
+    for dark in (False, True):
+        tab.look(1200, 900, dark=dark)
+        assert poor_contrast(tab) == []
+
+
+@NEEDS_AXE
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_on_a_trace(views: Callable[[str], Tab], view: str, dark: bool) -> None:
+    tab = views(view)
+    tab.look(1200, 900, dark=dark)
+    assert axe_findings(tab) == []
 
 
 def test_a_trace_of_nothing_is_a_page(tmp_path: Path) -> None:

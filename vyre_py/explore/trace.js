@@ -28,7 +28,7 @@
     const row = rows[index];
     const facts = [["took", time(row[4])], ["began at", time(row[3] - whole[0])], ["track", tracks[row[0]].name], ["kind", KINDS[row[2]][1]], ...Object.entries(said[row[6]] ?? {})];
     fill(about, element("h2", { text: names[row[1]] }),
-      element("table", {}, facts.map(([name, value]) => element("tr", {}, element("th", { scope: "row", text: name }), element("td", { class: "name", text: String(value) })))));
+      element("table", { "aria-label": "What the span says" }, facts.map(([name, value]) => element("tr", {}, element("th", { scope: "row", text: name }), element("td", { class: "name", text: String(value) })))));
     draw();
   }
 
@@ -82,7 +82,7 @@
   const present = KINDS.filter((_, k) => rows.some((row) => row[2] === k));
   const legend = element("div", { class: "row soft" }, present.map(([name, words]) => element("span", {}, element("span", { class: `swatch kind-${name}` }), words)));
   const tools = element("div", { class: "row" }, button("+", "zoom in", () => zoom(0.5)), button("−", "zoom out", () => zoom(2)), button("←", "earlier", () => move(-0.2)),
-    button("→", "later", () => move(0.2)), button("all", "the whole trace", () => zoom(Infinity)), button("previous span", "previous span", () => next(-1)), button("next span", "next span", () => next(1)));
+    button("→", "later", () => move(0.2)), button("all", "all of the trace", () => zoom(Infinity)), button("previous span", "previous span", () => next(-1)), button("next span", "next span", () => next(1)));
   const spans = element("div", { class: "stack" }, tools, legend, element("div", { class: "panel scroll" }, picture), about);
 
   // ---- what they add up to
@@ -95,7 +95,7 @@
   }
   const heads = ["span", "kind", "times", "in all", "on average", "least", "most"];
   const line = (cells, tag = "td") => element("tr", {}, cells.map((text, k) => element(tag, { class: k > 1 ? "number" : k ? null : "name", scope: tag === "th" ? "col" : null, text })));
-  const totals = element("div", { class: "panel scroll" }, element("table", { id: "totals" }, element("thead", {}, line(heads, "th")), element("tbody", {},
+  const totals = element("div", { class: "panel scroll" }, element("table", { id: "totals", "aria-label": "What spans add up to" }, element("thead", {}, line(heads, "th")), element("tbody", {},
     [...sums.values()].sort((a, b) => b.total - a.total).slice(0, 500).map((sum) => line([names[sum.row[1]], KINDS[sum.row[2]][1], count(sum.times), time(sum.total),
       time(sum.total / sum.times), time(sum.least), time(sum.most)])))));
 
@@ -125,7 +125,7 @@
       parts.push(svg("circle", { cx: x, cy: y, r: 5, class: point.beside ? "beside" : null }, svg("title", { text: point.name })),
         free && svg("text", { x: x + 8, y: y + 12, text: point.name.length > 32 ? `${point.name.slice(0, 31)}…` : point.name }));
     }
-    const table = element("table", { id: "rates" }, element("thead", {}, element("tr", {}, ["program", "measured as", "times", "a launch", "memory", "arithmetic", "operations a byte"].map((text) => element("th", { scope: "col", text })))),
+    const table = element("table", { id: "rates", "aria-label": "Rates of launches" }, element("thead", {}, element("tr", {}, ["program", "measured as", "times", "a launch", "memory", "arithmetic", "operations a byte"].map((text) => element("th", { scope: "col", text })))),
       element("tbody", {}, points.map((point) => element("tr", {}, element("td", { class: "name", text: point.name }), element("td", { text: point.how }), element("td", { class: "number", text: count(point.times) }),
         element("td", { class: "number", text: time(point.us) }), element("td", { class: "number", text: scaled(point.bytes_rate, "B/s") }), element("td", { class: "number", text: scaled(point.rate, "FLOP/s") }),
         element("td", { class: "number", text: point.intensity.toPrecision(3) })))));
