@@ -43,6 +43,7 @@ html_theme = "furo"
 html_baseurl = ""
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 templates_path = ["_templates"]
 html_additional_pages = {"index": "to_contents.html"}
 html_copy_source = False

@@ -126,7 +126,7 @@ def _share(op: str, values: ArrayHandle, k: Expr | None, count: int, width: int)
     found = {j: values[j if k is None else k + j if j else k] for j in range(0, count, width)}
     half = (1 << (count - 1).bit_length()) // 2
     while half >= width:
-        for j in range(0, count - half, width):
+        for j in range(0, min(half, count - half), width):  # no other reaches the first
             both = _fold(op, found[j], found[j + half])
             found[j] = both if k is None or j + half + width <= count else apply("select", k < count - half - j, both, found[j])
         half //= 2

@@ -13,6 +13,7 @@ from device_kinds import open_device
 import vyre_py as vp
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.language import nodes
+from vyre_py.ir.passes.dce import dce
 
 GROUPS = 3
 # Workgroups and subgroups: without, of several sizes, of one workgroup, and more than a subgroup has lanes.
@@ -43,6 +44,15 @@ def built(workgroup: tuple[int, ...], subgroup: int, type_: vp.Type, op: str) ->
             b.barrier()  # the answer is the same for the workgroup
             z[2, i] = 1
     return b.program
+
+
+@pytest.mark.parametrize("count", [7, 32, 100, 256, 1024])
+def test_a_reduction_writes_nothing_that_nobody_reads(count: int) -> None:
+    with vp.ProgramBuilder("sums", workgroup=count) as b:
+        x, y = b.read("x", vp.f32, b.dim("n")), b.write("y", vp.f32, 4)
+        b.grid(4)
+        y[b.workgroup_id(0)] = b.workgroup_reduce("add", x[b.global_id(0)])
+    assert dce(b.program) is b.program
 
 
 @pytest.mark.parametrize(("workgroup", "subgroup"), SHAPES)
