@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import sympy
@@ -25,6 +26,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from vyre_py.interop.torch.accumulators import Fold
+from vyre_py.interop.torch.gpu.strip_scans import StripScan
 from vyre_py.interop.torch.gpu.strips import SUBGROUP, Strips, columns_of, hint_of, strips_of
 from vyre_py.interop.torch.indices import number_typed
 from vyre_py.interop.torch.kernels import VyreKernel
@@ -323,48 +325,19 @@ class StripKernel(VyreKernel):
         return found
 
     def scan(self, dtypes: Sequence[Any], combine_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Each element folded with all before it: within a strip, then strips within a subgroup, then subgroups."""
-        strips = self._strips
-        if strips is None:
+        """Each element folded with all before it."""
+        if self._strips is None:
             return super().scan(dtypes, combine_fn, values)
         wide = [compute_dtype(dtype) for dtype in dtypes]
         elements = [str(self.let(typed(value, dtype), dtype)) for value, dtype in zip(values, wide, strict=True)]
         self.codegen_body()
-        let = self._letting(self.body)
-
-        def joined(before: Sequence[str], after: Sequence[str], where: str = "true") -> list[str]:
-            """Both folded where something is true, the latter elsewhere."""
-            both = self._combined(combine_fn, before, after, wide)
-            return both if where == "true" else [let(f"select({where}, {new}, {old})", None) for new, old in zip(both, after, strict=True)]
-
-        def over_subgroup(state: Sequence[str]) -> Sequence[str]:
-            step = 1
-            while step < SUBGROUP:
-                state = joined([let(f"subgroup_shuffle_up({name}, {step})", None) for name in state], state, let(f"subgroup_lane >= {step}", None))
-                step *= 2
-            return state
-
-        strip = [[self._of_copy(name, copy, None) for name in elements] for copy in range(strips.count)]
-        for copy in range(1, strips.count):
-            strip[copy] = joined(strip[copy - 1], strip[copy])
-        state = over_subgroup(strip[-1])
-        before, is_first = [let(f"subgroup_shuffle_up({name}, 1)", None) for name in state], let("subgroup_lane == 0", None)
-        if (count := strips.lanes // SUBGROUP) > 1:
-            arrays = [self._array(dtype, count) for dtype in wide]
-            stores = "".join(f"{array}[subgroup_id] = {name}\n" for array, name in zip(arrays, state, strict=True))
-            self.body.writeline(f"if subgroup_lane == {SUBGROUP - 1} {{\n{stores}}}")
-            self.body.writeline("barrier")
-            all_of_them = over_subgroup([let(f"{array}[subgroup_lane]", None) for array in arrays])
-            others = [let(f"subgroup_shuffle({name}, subgroup_id - 1)", None) for name in all_of_them]
-            within = joined(others, before, let("subgroup_id > 0", None))
-            before = [let(f"select({is_first}, {other}, {own})", None) for other, own in zip(others, within, strict=True)]
-            is_first = let("local_index == 0", None)
-        later = let(f"!{is_first}", None)
+        combined = partial(self._combined, combine_fn, dtypes=wide)
+        scan = StripScan(self._letting(self.body), self.body.writeline, combined, self._array, wide, self._strips.lanes)
+        scan.begin([[self._of_copy(name, copy, None) for name in elements] for copy in range(self._strips.count)])
         found = [self.create_cse_var(f"scan{next(self._numbers)}", ValueRanges.unknown(), dtype) for dtype in wide]
         self._copied |= {variable.name for variable in found}
-        for copy, names in enumerate(strip):
-            whole = zip(found, joined(before, names, later), strict=True)
-            self.body.writelines([f"let {variable.name}c{copy} = {name}" for variable, name in whole])
+        for copy in range(self._strips.count):
+            self.body.writelines([f"let {variable.name}c{copy} = {name}" for variable, name in zip(found, scan.whole(copy), strict=True)])
         return tuple(found)
 
     def _combined(self, combine: Callable[..., Any], before: Sequence[str], after: Sequence[str], dtypes: Sequence[Any]) -> list[str]:
