@@ -130,18 +130,19 @@ class Atomics:
         mask, offsets = self.memories.everywhere(spot), self.memories.offsets(spot)
         vectors = [o.name if o.is_uniform else w.vector(o) for o in operands]
         old = self._spill("old", llvm_type(t, self.state.width), "zeroinitializer") if wanted else ""
-        every, some, done = w.label("every"), w.label("some"), w.label("done")
-        if s.memory.space is Space.WORKGROUP:
-            if mask is not None:
-                w.branch(w.let(f"icmp eq i{self.state.width} {w.mask_bits(mask)}, -1"), every, some)
-                w.block(every)
+
+        def every() -> None:
             self._written_out(s, offsets, operands, vectors, old)
-            w.jump(done)
-            if mask is not None:
-                w.block(some)
-        if w.open:
-            self._loop(s, w.spelled(mask), offsets, operands, vectors, old, done)
-        w.block(done)
+
+        def some() -> None:
+            self._loop(s, w.spelled(mask), offsets, operands, vectors, old)
+
+        if s.memory.space is not Space.WORKGROUP:
+            some()
+        elif mask is None:
+            every()
+        else:
+            w.by_mask(mask, every, some)
         if not wanted:
             return self._nothing(t)
         return w.varying(t, w.let(f"load {llvm_type(t, self.state.width)}, ptr {old}"))
@@ -163,14 +164,14 @@ class Atomics:
         wide = self.w.let(f"zext i32 {offset} to i64")
         return self.w.let(f"getelementptr {llvm_type(s.memory.type)}, ptr {self.memories.pointers[s.memory]}, i64 {wide}")
 
-    def _loop(self, s: Atomic, mask: str, offsets: str, operands: Sequence[LaneValue], vectors: Sequence[str], old: str, done: str) -> None:
+    def _loop(self, s: Atomic, mask: str, offsets: str, operands: Sequence[LaneValue], vectors: Sequence[str], old: str) -> None:
         """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""
         w, t, width = self.w, s.memory.type, self.state.width
         bits = f"i{width}"
         offsets = self._spill("offsets", f"<{width} x i32>", offsets)
         spilled = [x if o.is_uniform else self._spill(f"operand {k}", llvm_type(t, width), x) for k, (x, o) in enumerate(zip(vectors, operands, strict=True))]
         left = self._spill("left", bits, w.mask_bits(mask))
-        head, body = w.label("lanes"), w.label("lane")
+        head, body, done = w.label("lanes"), w.label("lane"), w.label("lanesdone")
         w.block(head)
         now = w.let(f"load {bits}, ptr {left}")
         w.branch(w.let(f"icmp ne {bits} {now}, 0"), body, done)
@@ -183,6 +184,7 @@ class Atomics:
         if old:
             w.line(f"store {llvm_type(t)} {found}, ptr {w.let(f'getelementptr {llvm_type(t)}, ptr {old}, i64 {lane}')}")
         w.jump(head)
+        w.block(done)
 
     def _spill(self, role: str, type_: str, name: str) -> str:
         """A local that holds a vector, for lanes to be taken by number. Every atomic uses the same ones, so that many don't fill the stack."""
