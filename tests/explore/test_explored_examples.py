@@ -38,13 +38,17 @@ def test_an_example_is_explored(example: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for subject in subjects(page):
         document, recording = subject["document"], subject["recording"]
-        assert subject["told"] == "" and document["facts"] and not [one for one in document["findings"] if one["severity"] == "error"]
-        assert document["python"] and any(document["python"][0]["code"]["origins"])
+        assert subject["told"] == ""
+        if not document["facts"]:  # 06 has a Program that breaks a rule, to show what becomes of it
+            assert (example.stem, [one["code"] for one in document["findings"]]) == ("06_compile_many", ["V401"])
+            continue
+        # 08 hands arrays over, which have no places.
+        assert any(any(file["code"]["origins"]) for file in document["python"]) or example.stem == "08_expressions"
         for form in document["forms"]:
             assert form["code"] or "does not support" in form["note"], (subject["name"], form["id"], form["note"])
         assert recording["moments"], recording
-        # What is made up may point two writes at one element: then the page says that it is made up.
-        assert not recording["findings"] or recording["made_up"], recording["findings"]
+        # The places that radix_move moves to are made up, so that they meet: the page says that they are.
+        assert not recording["findings"] or (subject["name"] == "radix_move" and "places" in recording["made_up"]), recording["findings"]
     with browser_tab(tmp_path) as tab:
         tab.open(f"file://{page}")
         tab.wait("document.documentElement.dataset.ready")
