@@ -4,11 +4,14 @@ Each value has a `Range` (see `transfer`), computed once from its operands. A co
 a block that ends in a jump the negated condition holds for the rest of the enclosing block. Both are removed when the block ends.
 Loads and variables have the range of their type. Nothing is assumed about the grid, which a launch may override, except that
 invocations per axis stay below 2^32.
+
+One module because all that is learned in a block is taken back together: ranges, distances and facts about sizes share one list of what was before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -90,7 +93,10 @@ class Ranges:
         self._ranges: dict[_Key, Range] = {}
         self._distances: dict[tuple[_Key, _Key], int] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
-        self._marks: list[tuple[int, int]] = []
+        self._marks: list[tuple[int, int, int]] = []
+        self._state, self._states = 0, count(1)  # a number for all that is known of the values that are there; what is known again has its number again
+        self._refined: dict[tuple[int, int], tuple[int, Range]] = {}  # (value, depth) -> the state in which it was found, without learning more; and the range
+        self._inside: dict[tuple[Atom, DimExpr], tuple[int, bool]] = {}  # likewise, of an index and an extent: whether it is known to lie inside
         self._tables: dict[Memory, Range] = {}
         self._then_jumped: dict[int, bool] = {}  # Else -> whether the block before it ended in a jump
 
@@ -101,10 +107,10 @@ class Ranges:
         table[key] = value
 
     def _enter(self) -> None:
-        self._marks.append((len(self._undo), len(self.sizes.facts)))
+        self._marks.append((len(self._undo), len(self.sizes.facts), self._state))
 
     def _leave(self) -> None:
-        length, facts = self._marks.pop()
+        length, facts, self._state = self._marks.pop()
         while len(self._undo) > length:
             table, key, old = self._undo.pop()
             if old is _MISSING:
@@ -269,10 +275,21 @@ class Ranges:
         let = self.defined[atom.id] if isinstance(atom, Value) else None
         if let is None or depth == 0 or not atom.type.is_integer:
             return known
+        asked, state = (let.bound.id, depth), self._state
+        found = self._refined.get(asked)
+        if found is not None and found[0] == state:
+            return found[1]
         again = meet(known, self._computed(let, lambda operand: self.refined(operand, depth - 1)))
         if again != known:
+            self._learned()
             self._bind(let.bound, again)
+        if self._state == state:
+            self._refined[asked] = state, again
         return again
+
+    def _learned(self) -> None:
+        """Something is known from here on that was not."""
+        self._state = next(self._states)
 
     def distance(self, a: Atom, b: Atom) -> int | None:
         """The least c known with a <= b + c, from conditions that compare these two values."""
@@ -314,6 +331,7 @@ class Ranges:
 
     def _at_most(self, a: Atom, b: Atom, by: int) -> None:
         """Takes in a <= b + by."""
+        self._learned()
         if isinstance(a, (Value, Param)) and isinstance(b, (Value, Param)):
             pair = (_key(a), _key(b))
             self._write(self._distances, pair, min(by, self._distances.get(pair, by)))
@@ -344,6 +362,7 @@ class Ranges:
 
     def _learn(self, atom: Atom, fact: Range) -> None:
         """Takes in a fact about a value, and what follows for the values that it was computed from."""
+        self._learned()
         pending = [(atom, fact)]
         for _ in range(MAX_STEPS_BACK):
             if not pending:
@@ -382,7 +401,14 @@ class Ranges:
 
     def inside(self, index: Atom, extent: DimExpr) -> bool:
         """Whether an index is known to lie inside an axis here."""
-        return self._below(self.of(index), extent) or self._below(self.refined(index), extent)
+        asked, state = (index, extent), self._state
+        found = self._inside.get(asked)
+        if found is not None and found[0] == state:
+            return found[1]
+        inside = self._below(self.of(index), extent) or self._below(self.refined(index), extent)
+        if self._state == state:
+            self._inside[asked] = state, inside
+        return inside
 
     def _below(self, known: Range, extent: DimExpr) -> bool:
         if known.low < 0:

@@ -409,3 +409,25 @@ def test_every_rule_holds_for_every_integer_type(name: str) -> None:
                 got = evaluate(result, *[g.ravel() for g in grid])
             low, high = int(got.min()), int(got.max())
             assert made.low <= low and high <= made.high, f"{name} over {operands} to {result}: {known} gives {made}, but {low} to {high}"
+
+
+def test_what_is_kept_is_what_would_be_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same claims as where nothing is kept from one question to the next: then each state is one of its own."""
+    programs = [random_program(seed, budget=30, wide=bool(seed % 2)) for seed in range(30)]
+    kept = [bounds(program) for program in programs]
+    hits = [0]
+
+    class Forgetful(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            hits[0] += key in self
+            return None
+
+    plain = ranges.Ranges.__init__
+
+    def forgetful(self: ranges.Ranges, program: Program) -> None:
+        plain(self, program)
+        self._refined, self._inside = Forgetful(), Forgetful()
+
+    monkeypatch.setattr(ranges.Ranges, "__init__", forgetful)
+    assert [bounds(program) for program in programs] == kept
+    assert hits[0], "nothing was asked twice"
