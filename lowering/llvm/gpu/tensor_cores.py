@@ -125,10 +125,8 @@ class TensorCores:
 
     def narrow(self, type_: Type, x: str) -> str:
         """An f32 cast to a float of 16 bits."""
-        if type_ is f16:
-            name = self._w.let(f"bitcast half {self._w.let(f'fptrunc float {x} to half')} to i16")
-        else:
-            name = self._w.let(f'call i16 asm "cvt.rn.bf16.f32 $0, $1;", "=h,f"(float {x})')
+        to = "half" if type_ is f16 else "bfloat"
+        name = self._w.let(f"bitcast {to} {self._w.let(f'fptrunc float {x} to {to}')} to i16")
         self._narrowed[name] = type_, x
         return name
 
