@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axpy import TEXT_64 as AXPY
 from device_kinds import open_device
 from exchanged import Exchanged, exchange_table
 
@@ -25,13 +26,6 @@ from vyre_py.drivers.native.values import VALUE_KINDS
 from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.ir.text.parser import parse
 
-AXPY = """program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}"""
 SIZES = """program sizes(n, m, k) workgroup(8, 4) over(m, n - 1) {
   param u: u8
   param v: i64x2

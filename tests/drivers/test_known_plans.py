@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axpy import TEXT_64
 from device_kinds import open_device
 from fake_device import installed
 from fake_graphs import FakeGraphDriver
@@ -19,12 +20,7 @@ from vyre_py.drivers.cache import known_plans
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.ir.text.parser import parse
 
-AXPY = parse("""program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  y[global_id.x] = a * x[global_id.x] + y[global_id.x]
-}""")
+AXPY = parse(TEXT_64)
 KINDS = ("reference", "cpu", "cuda stand-in")
 
 

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from axpy import TEXT_64 as AXPY
 from children import child_environment
 from device_kinds import open_device
 
@@ -32,13 +33,6 @@ from vyre_py.interop.jax.xla_target import _targets
 
 jax.config.update("jax_num_cpu_devices", 2)  # before JAX looks at its devices
 
-AXPY = """program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}"""
 MANY = """program many(n, m, k) workgroup(8, 4) over(m, n - 1) {
   param u: u8
   param v: i32x2

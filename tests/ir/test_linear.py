@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
+from executed_lines import lines_executed
 
 import vyre_py as vp
 from vyre_py.ir.check import check
@@ -62,23 +60,6 @@ def variables(statements: int) -> Program:
             b.break_if(chain[0] > 3)
         y[i] = chain[0]
     return b.program
-
-
-def lines_executed(work: Callable[[], object]) -> int:
-    count = 0
-
-    def local(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return local
-
-    before = sys.gettrace()
-    sys.settrace(local)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 SHAPES = (straight, wide, variables)

@@ -1,4 +1,5 @@
-"""The Program that most tests run, y = a * x + y: its text, itself, and what its kernel does where a stand-in for the CUDA driver is asked to."""
+"""The Program that most tests run, y = a * x + y: its text, with workgroups of 256 and of 64, itself, and what its kernel does where a stand-in for the CUDA
+driver is asked to."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from vyre_py.ir.text.parser import parse
 
-__all__ = ["AXPY", "TEXT", "axpy_kernel"]
+__all__ = ["AXPY", "TEXT", "TEXT_64", "axpy_kernel"]
 
 TEXT: Final = """program axpy(n) workgroup(256) {
   param a: f32
@@ -21,6 +22,7 @@ TEXT: Final = """program axpy(n) workgroup(256) {
 }
 """
 AXPY: Final = parse(TEXT)
+TEXT_64: Final = TEXT.replace("workgroup(256)", "workgroup(64)")
 
 
 def axpy_kernel(block: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axpy import TEXT_64
 from exchanged import Exchanged, exchange_table
 from fake_cuda import CUresult, FakeDriver
 from fake_device import installed
@@ -24,13 +25,7 @@ from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.statuses import CStatus
 
-AXPY = parse("""program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  let i = global_id.x
-  y[i] = a * x[i] + y[i]
-}""")
+AXPY = parse(TEXT_64)
 PLANES = parse("""program planes(n, m, k) workgroup(8, 4) over(m, n) {
   param u: i64
   buffer p: f32[n, m] read

@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 import pytest
+from axpy import TEXT_64
 from compilers import compile_c
 from device_kinds import open_device
 from fake_cuda import FakeDriver
@@ -26,12 +27,7 @@ from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.statuses import CStatus
 
-AXPY = parse("""program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  y[global_id.x] = a * x[global_id.x] + y[global_id.x]
-}""")
+AXPY = parse(TEXT_64)
 
 # Each workgroup needs as much memory as the workgroup array and what lives across the barrier takes.
 TURNED = """program turned(n) workgroup(64) {{

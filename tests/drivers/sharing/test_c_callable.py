@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from axpy import TEXT_64 as AXPY
 from compilers import compile_c
 from device_kinds import open_device
 from exported_c import Exported, artifact_of
@@ -20,12 +21,6 @@ from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.statuses import CStatus
 
-AXPY = """program axpy(n) workgroup(64) {
-  param a: f32
-  buffer x: f32[n] read
-  buffer y: f32[n] read_write
-  y[global_id.x] = a * x[global_id.x] + y[global_id.x]
-}"""
 SIZES = """program sizes(n, m, k) workgroup(8, 4) over(m, n - 1) {
   param u: u8
   param w: bool

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import random
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from executed_lines import lines_executed
 from generator import Seeded, generate
 from wire_pages import VECTORS, vector
 
@@ -270,28 +268,8 @@ def chain(statements: int) -> dict[str, Any]:
     return {"name": "chain", "dims": ["n"], "memories": [memory], "codes": codes, "types": types, "operands": operands, "offsets": offsets}
 
 
-def lines_of(work: Callable[[], object]) -> int:
-    """How many lines of our Python `work` runs."""
-    counted = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal counted
-        if "/ir/" not in frame.f_code.co_filename:
-            return None
-        counted += event == "line"
-        return trace
-
-    old = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(old)
-    return counted
-
-
 def test_the_cost_is_linear_up_to_checked() -> None:
-    once, twice = (lines_of(lambda statements=statements: check(Program.from_nodes(**chain(statements)))) for statements in (2000, 4000))  # type: ignore[misc]  # a lambda has no type
+    once, twice = (lines_executed(lambda statements=statements: check(Program.from_nodes(**chain(statements))), "/ir/") for statements in (2000, 4000))  # type: ignore[misc]  # a lambda has no type
     assert twice < 2.1 * once
 
 

@@ -7,16 +7,15 @@ import json
 import random
 import re
 import struct
-import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from executed_lines import lines_executed
 from filetest import files, text_of
 from generator import Seeded, generate
 from malformed import redigested
@@ -474,26 +473,6 @@ def test_lone_surrogates_have_no_bytes() -> None:
 # ---------------------------------------------------------------- cost
 
 
-def lines_of(work: Callable[[], object], folders: tuple[str, ...] = ("ir/wire", "ir/assembler", "ir/program")) -> int:
-    """How many lines of Python under these paths `work` runs."""
-    counted = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal counted
-        if not any(folder in frame.f_code.co_filename for folder in folders):
-            return None
-        counted += event == "line"
-        return trace
-
-    old = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(old)
-    return counted
-
-
 def chain(statements: int) -> Program:
     a = small()
     (memory,) = a.memories
@@ -512,5 +491,5 @@ def test_the_cost_is_linear(form: str) -> None:
         data = program.to_bytes() if form.endswith("bytes") else program.to_json()
         return getattr(program, form) if form.startswith("to") else lambda: getattr(Program, form)(data)  # type: ignore[no-any-return]  # a bound method
 
-    once, twice = (lines_of(work(statements)) for statements in (2000, 4000))
+    once, twice = (lines_executed(work(statements), "/ir/") for statements in (2000, 4000))
     assert twice < 2.2 * once
