@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from vyre_py.drivers.errors import DriverError
 
-__all__ = ["GRAIN_BYTES", "HUGE_BYTES", "SizePool", "bytes_from", "class_bytes"]
+__all__ = ["GRAIN_BYTES", "HUGE_BYTES", "PoolOwner", "SizePool", "bytes_from", "class_bytes"]
 
 GRAIN_BYTES: Final = 512
 HUGE_BYTES: Final = 128 << 20
@@ -144,3 +144,34 @@ class SizePool(Generic[_Block]):
         self.cached_bytes -= size
         self._drop(block, size)
         return True
+
+
+class PoolOwner(Generic[_Block]):
+    """Memory that keeps its freed blocks in a pool, and counts what prepared dispatches hold as kept."""
+
+    def __init__(self, keep_bytes: int, drop: Callable[[_Block, int], None]) -> None:
+        """As `SizePool`."""
+        self._kept: SizePool[_Block] = SizePool(keep_bytes, drop)
+
+    @property
+    def keep_bytes(self) -> int:
+        """The most that is kept for reuse, what prepared dispatches hold included; may be set."""
+        return self._kept.keep_bytes
+
+    @keep_bytes.setter
+    def keep_bytes(self, size_bytes: int) -> None:
+        self._kept.keep_bytes = size_bytes
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes that are kept for reuse."""
+        return self._kept.cached_bytes
+
+    def prepare(self, size_bytes: int) -> None:
+        """Counts what dispatches that are prepared hold, or no longer, as kept: see `SizePool.reserve`."""
+        self._kept.reserve(size_bytes)
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes that prepared dispatches hold."""
+        return self._kept.reserved_bytes

@@ -18,7 +18,7 @@ from vyre_py.drivers.cuda.memory.fences import Fences
 from vyre_py.drivers.cuda.memory.foreign_streams import ForeignStreamUse
 from vyre_py.drivers.cuda.memory.relief import NO_MEMORY, NUMBER, exhausted
 from vyre_py.drivers.errors import DriverError, LaunchError, OutOfMemory
-from vyre_py.drivers.memory.pool import SizePool, bytes_from, class_bytes
+from vyre_py.drivers.memory.pool import PoolOwner, bytes_from, class_bytes
 from vyre_py.drivers.observe.telemetry import Telemetry
 
 __all__ = ["CudaMemory"]
@@ -33,11 +33,13 @@ _AHEAD: Final = 2
 _Kept = tuple[int, int]
 
 
-class CudaMemory:
+class CudaMemory(PoolOwner[_Kept]):
     """Allocations of one device. An address is an int; 0 stands for no bytes. Any thread, and any finaliser, may use it.
 
     The driver's pool is not the device's default one, whose settings belong to the whole process. A device without pools gets plain allocations,
     which wait for the device when they are given back to the driver.
+
+    At most `keep_bytes` (256 MiB, or what VYRE_DEVICE_POOL_BYTES says) of freed memory are kept for reuse.
 
     Attributes: `limit_bytes`, the most that is asked of the driver in all, for graphs as well (None: what the device has); `foreign_use`, which foreign
     streams use which memory; `held_bytes`, all that the driver gave, in use or kept; `nodes`, what captured graphs allocate.
@@ -54,7 +56,7 @@ class CudaMemory:
         self._live: dict[int, int] = {}  # address -> class
         self._late: list[tuple[int, int]] = []  # freed, but used by a stream that is being captured, which cannot be waited for now
         self._fences = Fences(context)
-        self._kept: SizePool[_Kept] = SizePool(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._return)
+        super().__init__(bytes_from("VYRE_DEVICE_POOL_BYTES", _KEPT_BYTES), self._return)
         self._pool = self._make_pool(bytes_from("VYRE_POOL_RELEASE_THRESHOLD", _THRESHOLD_BYTES)) if context.attribute("MEMORY_POOLS_SUPPORTED") else None
         telemetry.gauge("device_pool_cached_bytes", lambda: self.cached_bytes)
         telemetry.gauge("device_pool_held_bytes", lambda: self.held_bytes)
@@ -63,15 +65,6 @@ class CudaMemory:
         telemetry.gauge("graph_memory_reserved_bytes", lambda: self.nodes.now("RESERVED_MEM_CURRENT"))
 
     # ---- settings, and what can be read
-
-    @property
-    def keep_bytes(self) -> int:
-        """The most that is kept for reuse, what prepared dispatches hold included, 256 MiB unless VYRE_DEVICE_POOL_BYTES says otherwise; may be set."""
-        return self._kept.keep_bytes
-
-    @keep_bytes.setter
-    def keep_bytes(self, size_bytes: int) -> None:
-        self._kept.keep_bytes = size_bytes
 
     @property
     def release_threshold(self) -> int:
@@ -84,20 +77,6 @@ class CudaMemory:
         if self._pool is not None:
             with self._context.entered():
                 self._set_threshold(self._pool, size_bytes)
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes that are kept for reuse."""
-        return self._kept.cached_bytes
-
-    def prepare(self, size_bytes: int) -> None:
-        """Counts what dispatches that are prepared hold, or no longer, as kept: see `SizePool.reserve`."""
-        self._kept.reserve(size_bytes)
-
-    @property
-    def prepared_bytes(self) -> int:
-        """Bytes that prepared dispatches hold."""
-        return self._kept.reserved_bytes
 
     @property
     def allocated_bytes(self) -> int:

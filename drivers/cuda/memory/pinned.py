@@ -15,7 +15,7 @@ from vyre_py.drivers.cuda.memory.relief import NO_MEMORY
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.memory.buffer import host_shape, whole_sizes
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
-from vyre_py.drivers.memory.pool import SizePool, bytes_from, class_bytes
+from vyre_py.drivers.memory.pool import PoolOwner, bytes_from, class_bytes
 from vyre_py.drivers.observe.telemetry import Telemetry
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
@@ -57,7 +57,7 @@ class PinnedBlock:
             self._pool.back(self, after)
 
 
-class PinnedPool:
+class PinnedPool(PoolOwner[PinnedBlock]):
     """The pinned memory of one device, at most `keep_bytes` (128 MiB, or what VYRE_PINNED_POOL_BYTES says) of it kept for reuse.
 
     Every block holds the primary context, so that its memory stays whatever is closed first. Attributes: `held_bytes`, in use or kept.
@@ -68,33 +68,10 @@ class PinnedPool:
         self.held_bytes = 0
         self._context = context
         self._telemetry = telemetry
-        self._kept: SizePool[PinnedBlock] = SizePool(bytes_from("VYRE_PINNED_POOL_BYTES", _KEPT_BYTES), self._drop)
+        super().__init__(bytes_from("VYRE_PINNED_POOL_BYTES", _KEPT_BYTES), self._drop)
         self._waiting: deque[tuple[PinnedBlock, Any]] = deque()
         telemetry.gauge("pinned_pool_cached_bytes", lambda: self.cached_bytes)
         telemetry.gauge("pinned_pool_held_bytes", lambda: self.held_bytes)
-
-    @property
-    def keep_bytes(self) -> int:
-        """The most that is kept for reuse, what prepared dispatches hold included; may be set."""
-        return self._kept.keep_bytes
-
-    @keep_bytes.setter
-    def keep_bytes(self, size_bytes: int) -> None:
-        self._kept.keep_bytes = size_bytes
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes that are kept for reuse."""
-        return self._kept.cached_bytes
-
-    def prepare(self, size_bytes: int) -> None:
-        """Counts what dispatches that are prepared hold, or no longer, as kept: see `SizePool.reserve`."""
-        self._kept.reserve(size_bytes)
-
-    @property
-    def prepared_bytes(self) -> int:
-        """Bytes that prepared dispatches hold."""
-        return self._kept.reserved_bytes
 
     @property
     def lent_bytes(self) -> int:
