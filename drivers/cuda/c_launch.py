@@ -96,7 +96,7 @@ alive:
   ret i32 0
 }}
 
-{in_context("launch", "ptr %list, ptr %stream")}
+{in_context("launch", "ptr %list, ptr %stream", "State")}
 define i32 @vyre_run_cuda(ptr %launch, ptr %stream) {{
 entry:
   %grid = address Launch.grid of %launch
@@ -120,10 +120,7 @@ begin:
   %refused = icmp ne i32 %why, 0
   br i1 %refused, label %leave, label %try
 try:
-  %context = load State.context of %state
-  %push = load State.push of %state
-  %pop = load State.pop of %state
-  %launched = call i32 @in_context(ptr %context, ptr %push, ptr %pop, ptr %list, ptr %stream)
+  %launched = call i32 @in_context(ptr %state, ptr %list, ptr %stream)
   br label %leave
 leave:
   %status = phi i32 [ %why, %begin ], [ %launched, %try ]

@@ -32,11 +32,12 @@ def extra_words(block: str) -> str:
     return f"{EXTRA_WORDS}  store {block}, ptr %e1\n  store i64 %bytes, ptr %size\n"
 
 
-def in_context(function: str, arguments: str) -> str:
-    """LLVM IR of `@in_context`, which calls a function of the same text that gives a status of the driver, and again with the context pushed where that is what
-    was amiss. It takes the context, `cuCtxPushCurrent`, `cuCtxPopCurrent`, and the function's own arguments, which are `arguments` with their types."""
+def in_context(function: str, arguments: str, owner: str) -> str:
+    """LLVM IR, in shorthand, of `@in_context`, which calls a function of the same text that gives a status of the driver, and again with the context pushed
+    where that is what was amiss. It takes the address of a struct `owner`, which has the `context` and, as `push` and `pop`, `cuCtxPushCurrent` and
+    `cuCtxPopCurrent`; and the function's own arguments, which are `arguments` with their types."""
     return f"""
-define internal i32 @in_context(ptr %context, ptr %push, ptr %pop, {arguments}) {{
+define internal i32 @in_context(ptr %owner, {arguments}) {{
 entry:
   %popped = alloca ptr, align 8
   %first = call i32 @{function}({arguments})
@@ -45,6 +46,9 @@ entry:
 done:
   ret i32 %first
 enter:
+  %context = load {owner}.context of %owner
+  %push = load {owner}.push of %owner
+  %pop = load {owner}.pop of %owner
   %pushed = call i32 %push(ptr %context)
   %failed = icmp ne i32 %pushed, 0
   br i1 %failed, label %refused, label %again

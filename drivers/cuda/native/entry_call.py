@@ -43,13 +43,10 @@ ENQUEUE_SYMBOL: Final = "vyre_enqueue_cuda"
 # The same with the context made current where it is not.
 _ENQUEUE_FUNCTION: Final = f"""
 {_LAUNCH_FUNCTION}
-{in_context("launch_kernel", "ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes")}
+{in_context("launch_kernel", "ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes", "Launcher")}
 define i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
 entry:
-  %context = load Launcher.context of %launcher
-  %push = load Launcher.push of %launcher
-  %pop = load Launcher.pop of %launcher
-  %status = call i32 @in_context(ptr %context, ptr %push, ptr %pop, ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes)
+  %status = call i32 @in_context(ptr %launcher, ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes)
   ret i32 %status
 }}
 """
