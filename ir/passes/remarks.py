@@ -48,4 +48,4 @@ def proofs(optimised: Optimised, place: Callable[[Place], str]) -> dict[tuple[in
         kind = "the loop at" if isinstance(program.body[guard], For) else "the guard made for" if at is not None and at in accesses else "the guard at"
         return f"{kind} {where}"
 
-    return {where: " and ".join(map(words, by)) or "its own range" for where, by in reasons(program).items()}
+    return {where: " and ".join(map(words, by)) or "the index's range" for where, by in reasons(program).items()}

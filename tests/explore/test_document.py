@@ -74,9 +74,9 @@ def test_a_line_says_why_it_is_not_uniform_and_what_proves_its_indices() -> None
     about = shown["about"]
     assert [about[line]["why"] for line in ("6", "8", "11")] == ["it depends on global_id.x", "", "it depends on a load from 'y', which can be written"]
     assert about["10"]["why_control"] == "the return at line 9 takes some invocations away: the branch at line 9 depends on global_id.x"
-    assert about["11"]["by"] == ["y by the guard at line 9", "w by the loop at line 10", "t by its own range"]
+    assert about["11"]["by"] == {"the guard at line 9": ["y"], "the loop at line 10": ["w"], "the index's range": ["t"]}
     checks = [(one["line"], one["what"], one["kept"], one["by"]) for one in shown["passes"][0]["checks"]]
-    assert checks[:2] == [(7, "x", True, ""), (7, "t", False, "its own range")] and (11, "w", False, "the loop at line 10") in checks
+    assert checks[:2] == [(7, "x", True, ""), (7, "t", False, "the index's range")] and (11, "w", False, "the loop at line 10") in checks
     (form,) = [form["code"] for form in shown["forms"] if form["id"] == "vir"]
     assert form is not None and any("w: proven by the loop at line 10" in line for line in form["lines"])
 

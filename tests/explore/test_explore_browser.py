@@ -121,7 +121,7 @@ def test_a_line_is_marked_in_every_pane_from_either_side(tab: Tab, file: Path) -
     tab.run("document.querySelectorAll('.stack-of-text .line')[5].dispatchEvent(new MouseEvent('click', " + spot + "))")
     told = tab.run("document.getElementById('line').textContent")
     assert "differs between invocations: it depends on local_index; the invocations of the grid get here together" in told
-    assert "1 not needed (t by its own range)" in told
+    assert "1 not needed (t by the index's range)" in told
     # And back: a click on an instruction marks the line that it comes from, and the rest of what comes from it.
     tab.run("[...document.querySelectorAll('section[aria-label^=PTX] .line')].find(line => line.textContent.includes('st.shared')).click()")
     assert marked(tab) == found
@@ -206,7 +206,7 @@ def test_facts_name_what_proves_each_index(tab: Tab, file: Path) -> None:
     opened(tab, f"file://{file}", "Facts")
     tab.click("[aria-label='Checks of indices'] summary")
     rows = tab.run("[...document.querySelectorAll('section.panel details tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
-    assert ["line 6", "t", *["its own range"] * 3] in rows
+    assert ["line 6", "t", *["the index's range"] * 3] in rows
     assert ["line 10", "y", *["the guard at line 9"] * 3] not in rows  # i < 4 says nothing of n
     tab.run("[...document.querySelectorAll('[aria-label=\"Checks of indices\"] details button')].find(one => one.textContent === 'line 6').click()")
     assert marked(tab)["Program"] == ["t[local_index] = x[i] * 2u32"]

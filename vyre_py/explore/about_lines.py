@@ -21,7 +21,7 @@ __all__ = ["About", "IndexCheck", "index_checks", "levels", "line_of"]
 
 class About(TypedDict):
     """What is known of a line of the source: how widely its values are the same, and which code reaches it together, each with why not further, in words;
-    checks of indices by target, and what proves them."""
+    checks of indices by target, and the memories that each of what proves them is for."""
 
     level: str
     why: str
@@ -29,7 +29,7 @@ class About(TypedDict):
     why_control: str
     proven: dict[str, int]
     kept: dict[str, int]
-    by: list[str]
+    by: dict[str, list[str]]
 
 
 class IndexCheck(TypedDict):
@@ -58,7 +58,7 @@ def levels(checked: Checked) -> Iterator[tuple[str, About]]:
         level, value = max(values, key=lambda found: found[0], default=(control, at))
         yield str(line), {
             "level": level.name.lower(), "why": reason(level, value), "control": control.name.lower(), "why_control": reason(control, at),
-            "proven": {}, "kept": {}, "by": [],
+            "proven": {}, "kept": {}, "by": {},
         }  # fmt: skip
 
 
@@ -89,6 +89,6 @@ def index_checks(about: dict[str, About], steps: Sequence[Optimised], target: Ta
                 found.append({"line": place.line, "what": what, "kept": kept, "by": said})
                 counts = line["kept"] if kept else line["proven"]
                 counts[target.name] = counts.get(target.name, 0) + 1
-                if said and (words := f"{what} by {said}") not in line["by"]:
-                    line["by"].append(words)
+                if said and name not in line["by"].setdefault(said, []):
+                    line["by"][said].append(name)
     return found

@@ -104,7 +104,7 @@ const { links, codePane, sourcePane } = (() => {
   function sentence(known) {
     const kept = sum(known.kept), proven = sum(known.proven);
     const together = known.control === "varying" ? "not all invocations get here together" : `the invocations of ${known.control === "grid" ? "the" : "a"} ${known.control} get here together`;
-    const by = known.by.length ? ` (${known.by.join(", ")})` : "";
+    const proofs = Object.entries(known.by).map(([proof, names]) => `${names.join(" and ")} by ${proof}`), by = proofs.length ? ` (${proofs.join(", ")})` : "";
     const checks = [kept ? `${kept} ${kept === 1 ? "check of an index" : "checks of indices"} kept` : "", proven ? `${proven} not needed${by}` : ""].filter(Boolean).join(", ");
     const because = (text, why) => (why ? `${text}: ${why}` : text);
     const uniform = because(LEVELS[known.level], known.why), way = because(together, known.why === known.why_control ? "" : known.why_control);

@@ -60,7 +60,7 @@ def test_a_remark_names_the_place_and_a_made_guard_as_made() -> None:
     ]  # fmt: skip
     with_two = check(Program.from_text("program p(n) over(n) {\n  buffer y: f32[n, 4] write\n  y[global_id.x, 3u32] = 1.0f32\n}", "p.vir"))
     remark = annotate(optimise(with_two, expand=frozenset()), str)
-    assert remark(1) == "y: checked axis 0, the rest proven by its own range"
+    assert remark(1) == "y: checked axis 0, the rest proven by the index's range"
 
 
 def test_a_long_program_has_no_reasons() -> None:
