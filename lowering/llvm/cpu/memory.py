@@ -41,6 +41,8 @@ __all__ = ["Memories", "Spot"]
 # Private arrays up to this size, and this much in all, are locals, which LLVM may keep in registers.
 _LOCAL_BYTES: Final = 4096
 _LOCALS_BYTES: Final = 16384
+# Shorter rows of workgroup memory lie one at the end of the other.
+_SHORTEST_ROW: Final = 32
 # How far ahead is fetched what a loop loads one chunk after the other.
 _CHUNKS_AHEAD: Final = 16
 
@@ -75,13 +77,18 @@ class Memories:
         self.scattered = Scattered(state)
         self.pointers: dict[Memory, str] = {}
         self.sink = ""
+        # `lowering.tiles` has all that counts of such an array written before it is read.
+        self._packed = {m for s in state.program.body if isinstance(s, (Pack, PackedProduct, Unpack)) for m in (s.memory, *s.also_reads)}
+        self._pitches = {m: pitch for m in state.program.memories if m not in self._packed and (pitch := self._pitch(m))}
         local_bytes = 0
         for number, memory in enumerate(state.program.memories):
             name = f"%m{number}"
             if memory.space is Space.TABLE:
                 name = self._table(f"@{state.prefix}t{number}", memory)
             elif memory.space is Space.WORKGROUP:
-                state.area(name, self.size_bytes(memory))
+                last = memory.shape[-1]
+                assert isinstance(last, DimConst)  # V305
+                state.area(name, self.size_bytes(memory) // last.value * self._pitches.get(memory, last.value))
             elif memory.space is Space.PRIVATE:
                 size = -(-self.size_bytes(memory) * state.width // WORD_BYTES) * WORD_BYTES
                 if not state.plan.has_barriers and size <= _LOCAL_BYTES and local_bytes + size <= _LOCALS_BYTES:
@@ -91,9 +98,16 @@ class Memories:
                     state.area(name, size * (state.chunks if state.plan.has_barriers else 1))
             self.pointers[memory] = name
         self.bases = dict(self.pointers)
-        # `lowering.tiles` has all that counts of such an array written before it is read.
         self._large = state.program.widths.buffers
-        self._packed = {m for s in state.program.body if isinstance(s, (Pack, PackedProduct, Unpack)) for m in (s.memory, *s.also_reads)}
+
+    def _pitch(self, memory: Memory) -> int:
+        """From how many elements on a row of workgroup memory begins, where that is more than it has: at a vector's bytes, so that fewer vectors lie in two
+        cache lines. Programs pad rows for GPUs, often by one element."""
+        last = memory.shape[-1]
+        if self.state.width == 1 or memory.space is not Space.WORKGROUP or memory.rank < 2 or not isinstance(last, DimConst) or last.value < _SHORTEST_ROW:
+            return 0
+        each = max(1, self.state.host.vector_bytes // memory.type.size_bytes)
+        return -(-last.value // each) * each if last.value % each else 0
 
     @staticmethod
     def size_bytes(memory: Memory) -> int:
@@ -176,7 +190,10 @@ class Memories:
 
     # ---- addresses
 
-    def _extent(self, memory: Memory, axis: int) -> LaneValue:
+    def pitch(self, memory: Memory, axis: int) -> LaneValue:
+        """How many elements there are between rows along an axis."""
+        if axis == memory.rank - 1 and memory in self._pitches:
+            return self.state.number(self._pitches[memory])
         return self.state.operand(memory.shape[axis])
 
     def uniform_pointer(self, spot: Spot, otherwise: str = "") -> str:
@@ -198,7 +215,7 @@ class Memories:
         for axis, subscript in enumerate(spot.indices[:axes]):
             wide = w.let(f"zext i32 {subscript.name} to i64")
             if offset:
-                extent = w.let(f"zext i32 {self._extent(spot.memory, axis).name} to i64")
+                extent = w.let(f"zext i32 {self.pitch(spot.memory, axis).name} to i64")
                 offset = w.let(f"add i64 {w.let(f'mul i64 {offset}, {extent}')}, {wide}")
             else:
                 offset = wide
@@ -215,7 +232,7 @@ class Memories:
             offset = w.let(f"sub i64 {w.let(f'zext i32 {ends} to i64')}, {self.state.width - 1}")
         if len(spot.indices) > 1:
             row = self._row(spot, len(spot.indices) - 1)
-            extent = w.let(f"zext i32 {self._extent(spot.memory, len(spot.indices) - 1).name} to i64")
+            extent = w.let(f"zext i32 {self.pitch(spot.memory, len(spot.indices) - 1).name} to i64")
             offset = w.let(f"add i64 {w.let(f'mul i64 {row}, {extent}')}, {offset}")
         return offset
 
@@ -229,7 +246,7 @@ class Memories:
         for axis, subscript in enumerate(spot.indices):
             index = replace(subscript, type=u32)
             if total is not None:
-                total = calculate(self.w, "mul", u32, (total, self._extent(spot.memory, axis)))
+                total = calculate(self.w, "mul", u32, (total, self.pitch(spot.memory, axis)))
                 index = calculate(self.w, "add", u32, (total, index))
             total = index
         assert total is not None  # V307: there is at least one axis

@@ -232,7 +232,7 @@ class Turned:
                     return None
                 spans[axis] += index.step * (width - 1)
                 if total is not None:
-                    total = foreseen(width, "mul", u32, (total, self.state.operand(s.memory.shape[axis])))
+                    total = foreseen(width, "mul", u32, (total, self.memories.pitch(s.memory, axis)))
                     index = None if total is None else foreseen(width, "add", u32, (total, index))
                 total = index
                 if total is None:

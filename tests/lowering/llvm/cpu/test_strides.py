@@ -155,3 +155,24 @@ def test_sums_along_memory_are_exact(width: int) -> None:
         given = {"x": x, "y": np.zeros(n, np.float32), "t": t}
         got, wanted = (one.compile_native(program).dispatch({**given, "y": given["y"].copy()})["y"] for one in (device, vp.device("reference")))
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("width", [1, 16])
+@pytest.mark.parametrize("name", ["u32", "u8", "u64"])
+def test_rows_of_workgroup_memory_begin_where_vectors_do(name: str, width: int) -> None:
+    counts = "c[l >> 4u32, l & 31u32] + c[4u32, 32u32] + c[l & 7u32, 33u32] + c[3u32, l]"
+    text = f"""program rows(n) workgroup(64) over(n) {{ buffer x: T[n] read\n buffer y: T[n] write\n workgroup a: T[2, 3, 37]\n workgroup c: u32[5, 33]
+      let i = global_id.x\n let l = local_id.x
+      a[l & 1u32, l >> 5u32, l & 31u32] = x[i]
+      if l == 0u32 {{ a[1u32, 2u32, 36u32] = x[n - 1u32] }}
+      atomic_add(c[l & 3u32, l % 34u32], l)
+      atomic_max(c[4u32, 32u32], 70u32 + l)
+      barrier
+      let s = a[1u32, l >> 5u32, l + 3u32] + a[l & 1u32, l % 3u32, 31u32 - (l >> 1u32)] + a[1u32, 2u32, 36u32] + a[0u32, 1u32, l]
+      y[i] = s + {f"({counts})" if name == "u32" else f"cast({counts}, T)"} }}"""
+    program, device = Program.from_text(text.replace("T", name)), CpuDevice(0)
+    device.target = Target("host", "native", width)
+    x = np.random.default_rng(width).integers(0, 200, 150).astype(np.dtype(f"u{int(name[1:]) // 8}"))
+    given = {"x": x, "y": np.zeros_like(x)}
+    got, wanted = (one.compile_native(program).dispatch(given)["y"] for one in (device, vp.device("reference")))
+    np.testing.assert_array_equal(got, wanted)
