@@ -55,7 +55,7 @@ def test_a_launch_takes_the_slower_of_memory_and_arithmetic() -> None:
 
 
 def test_a_device_without_clocks_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_COPIED", 1 << 12), ("_INVOCATIONS", 256), ("_TURNS", 4)):
+    for name, value in (("_ADDED", 1 << 12), ("_INVOCATIONS", 256), ("_TURNS", 4)):
         monkeypatch.setattr(roof, name, value)
     roof._least_ns.cache_clear()
     cpu = vp.device("cpu")
