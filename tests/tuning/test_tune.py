@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from device_kinds import KINDS, open_device
 import vyre_py as vp
 from vyre_py.drivers.cache.disk import DiskCache
 from vyre_py.drivers.errors import BindingError, LaunchError
+from vyre_py.ir.language.types import Type
 from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.target import parse_target
 from vyre_py.tuning import tune as tuning
+from vyre_py.tuning.defaults import DEFAULTS, default_for
 from vyre_py.tuning.estimate import estimate
 
 SQUARE = np.random.default_rng(7).normal(size=(48, 48)).astype(np.float32)
@@ -188,3 +192,31 @@ def test_an_executor_times_launches_of_a_program() -> None:
         assert len(taken) == 3 and all(ns > 0 for ns in taken)
         with pytest.raises(Unsupported, match="rounds=0"):
             executor.measure(doubled("right"), {"x": x}, rounds=0)
+
+
+# A target, elements, sizes of all dims, and what was measured there.
+MEASURED = [
+    ("sm_90", vp.bf16, True, 4096, (128, 256, 64)), ("sm_90", vp.bf16, True, 1024, None), ("sm_90", vp.bf16, False, 4096, None),
+    ("sm_80", vp.bf16, True, 4096, None), ("sm_90", vp.i8, True, 8192, (128, 256, 128)), ("sm_90", vp.f32, True, 8192, (128, 256, 32)),
+    ("sm_90", vp.f64, False, 4096, (128, 128, 16)), ("x86-64-v3", vp.f32, False, 512, (128, 128, 64)), ("x86-64-v3", vp.f32, False, 511, None),
+    ("wgsl", vp.f32, False, 4096, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "type_", "tensor", "size", "tiles"), MEASURED, ids=str)
+def test_what_was_measured_is_found_by_device_type_and_size(target: str, type_: Type, tensor: bool, size: int, tiles: tuple[int, ...] | None) -> None:
+    program, sizes = vp.ops.matmul(type_, tensor=tensor, tiles="small"), dict.fromkeys("mnk", size)
+    found = default_for(program, parse_target(f"cpu:{target}" if "x86" in target else target), sizes)
+    assert found == ({} if tiles is None else {"tiles": tiles})
+
+
+def test_what_was_measured_comes_first() -> None:
+    """Before what the model would take, and by its name, too; other Programs with such parameters are not meant."""
+    space = {"tiles": [(8, 8, 8), "medium", "small"]}
+    large, small = (dict.fromkeys("ab", np.ones((size, size), np.float32)) for size in (512, 48))
+    assert vp.tune(matmul, space, large, device="cpu", tries=0).parameters == {"tiles": "medium"}
+    device = vp.device("cpu")
+    likely = min(space["tiles"], key=lambda tiles: estimate(matmul(tiles=tiles), device, dict.fromkeys("mnk", 48)))
+    assert vp.tune(matmul, space, small, device="cpu", tries=0).parameters == {"tiles": likely}
+    assert default_for(replace(matmul(), name="product"), device.target, dict.fromkeys("mnk", 512)) == {}
+    assert all(row.source for row in DEFAULTS)

@@ -31,6 +31,7 @@ from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.many import compile_many
+from vyre_py.tuning.defaults import default_for, is_default
 from vyre_py.tuning.estimate import estimate
 
 __all__ = ["Tried", "Tuned", "tune"]
@@ -47,7 +48,7 @@ _TOLERANCE: Final = 2.0**-6  # of the largest element, where tensor cores sum in
 @public
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One candidate: its parameters, its place in the model's order from 0 on, and nanoseconds a launch, the median of rounds; or `error`, why it has none."""
+    """One candidate: its parameters, its place in the order from 0 on, and nanoseconds a launch, the median of rounds; or `error`, why it has none."""
 
     parameters: Parameters
     rank: int
@@ -188,17 +189,18 @@ def tune(
     """The parameters with which a Program is the fastest on a device.
 
     `make(**parameters)` gives the Program for each combination of the values in `space` for which `allowed(**parameters)` is true; all have the same
-    arguments. `arguments` are those of `Pipeline.dispatch`, as host arrays: their sizes decide what is fast. A model of the device orders the candidates, and
-    the first `tries` of them are compiled in worker processes and timed in another, one after the other; None is all. One that takes longer than `timeout`
-    seconds to compile, or to run, is ended with its worker, and counts as failed, as does one that the device cannot run.
+    arguments. `arguments` are those of `Pipeline.dispatch`, as host arrays: their sizes decide what is fast. What was measured to be fast for such a Program,
+    device and size (`vyre_py/tuning/defaults.py`) comes first, a model of the device orders the others, and the first `tries` of them are compiled in worker
+    processes and timed in another, one after the other; None is all. One that takes longer than `timeout` seconds to compile, or to run, is ended with its
+    worker, and counts as failed, as does one that the device cannot run.
 
     Results have to be those of the first candidate that ran: the same bits, or within 2^-6 of them where tensor cores sum (`vp.mma(..., tensor=True)`) or
     the code's numerics are not strict. `check` is given each candidate's results by name instead, and raises any exception for wrong ones; parameters
     by which sums come in another order need it.
 
     The winner is kept in the disk cache, by the candidates, the device, the options and the power of two from the size of each dim on, and goes along in
-    bundles. It is used again where as many were tried, unless `again` is true. With `tries=0` nothing runs: what is kept is used, or else what the model
-    puts first. `progress` is as in `compile_many`.
+    bundles. It is used again where as many were tried, unless `again` is true. With `tries=0` nothing runs: what is kept is used, or else what comes
+    first. `progress` is as in `compile_many`.
 
     Raises Unsupported for arguments that make no sense, BindingError for arrays that do not fit, and LaunchError where no candidate ran, which says why.
     """
@@ -215,7 +217,9 @@ def tune(
     first = sound[0][1]
     interface = Interface(first.name, first.dims, first.params, first.buffers, first.widths.names)
     sizes = bind_arguments(found, interface, arguments, {}, staged=True).sizes
-    order = [number for _, number in sorted((estimate(program, found, sizes), number) for number, program in sound)]
+    default = default_for(first, found.target, sizes)
+    later = {number: not is_default(default, candidates[number].parameters) for number, _ in sound}
+    order = [number for *_, number in sorted((later[number], estimate(program, found, sizes), number) for number, program in sound)]
     wanted = order if tries is None else order[:tries]
     key = _key(candidates, found, sizes, options)
     kept = None if again else _kept(key, len(candidates))
