@@ -211,7 +211,7 @@ class WgpuLaunch(Launch):
         first: the code may have halves or components of what the caller calls an element."""
         storage = buffer.handle
         if not buffer.size_bytes:
-            return {"buffer": storage.buffer, "offset": 0, "size": WORD_BYTES}, 0
+            return {"buffer": storage.buffer, "offset": 0, "size": 2 * WORD_BYTES}, 0  # the code may have pairs of words for elements
         begin = buffer.offset_bytes - buffer.offset_bytes % self._device.offset_alignment
         _, end = words_around(buffer.offset_bytes, buffer.size_bytes)
         return {"buffer": storage.buffer, "offset": begin, "size": end - begin}, (buffer.offset_bytes - begin) // element_bytes

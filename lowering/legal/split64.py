@@ -17,6 +17,7 @@ from vyre_py.ir.language.nodes import (
     MemoryStatement,
     Param,
     Set,
+    Space,
     Statement,
     Store,
     Subgroup,
@@ -37,7 +38,7 @@ from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 from vyre_py.lowering.legal.split64_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Split64Builder, is_wide, words_of_const
 
-__all__ = ["missing_words", "split_words"]
+__all__ = ["WordPairs", "missing_words", "split_words"]
 
 _HALVES: Final = (("low", 0), ("high", 4))  # how a word is called, and its first byte
 
@@ -47,6 +48,12 @@ def missing_words(program: Program) -> Iterator[Missing]:
     for index, statement in enumerate(program.body):
         if isinstance(statement, Atomic) and is_wide(statement.memory.type):
             yield Missing(f"atomic {statement.op.name} on {statement.memory.type}", program.place(index), "atomics take 32-bit integers here")
+
+
+class WordPairs(Memory):
+    """A buffer of the words of 64-bit integers: the last axis has the two of each, which lie on a multiple of 8 bytes."""
+
+    __slots__ = ()
 
 
 def split_words(program: Program) -> Program:
@@ -89,7 +96,8 @@ class _Splitter(Rewriter):
         if not is_wide(memory.type):
             return memory
         # A table's elements are little-endian: their bytes are those of the words.
-        return Memory(memory.name, memory.space, u32, (*memory.shape, DimConst(len(_HALVES))), memory.access, memory.data)
+        kind = WordPairs if memory.space is Space.BUFFER else Memory
+        return kind(memory.name, memory.space, u32, (*memory.shape, DimConst(len(_HALVES))), memory.access, memory.data)
 
     def _param(self, param: Param) -> tuple[Param, Param]:
         name, first = param.part or (param.name, 0)

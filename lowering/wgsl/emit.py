@@ -50,6 +50,7 @@ from vyre_py.lowering.layout import Layout, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
+from vyre_py.lowering.rows import Row
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.helpers import HELPERS, with_requirements
 from vyre_py.lowering.wgsl.memory import (
@@ -64,6 +65,7 @@ from vyre_py.lowering.wgsl.memory import (
 )
 from vyre_py.lowering.wgsl.operands import Operands, known
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
+from vyre_py.lowering.wgsl.pairs import pair_lines, pairs_of
 from vyre_py.lowering.wgsl.places import comment
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.subgroups import builtin
@@ -104,6 +106,8 @@ class Kernel:
         self._operands = Operands(layout)
         self._rounded = rounded_results(self._program)
         self._foldable = foldable(self._program)
+        self._pairs = pairs_of(optimised, self.arrays.by_memory)
+        self._written: set[int] = set()  # with others of their pair
         self._lines: list[str] = []
         self._indent = 1
         self._hidden = 0
@@ -181,6 +185,8 @@ class Kernel:
     def _access(self, index: int, statement: MemoryStatement, lines: Callable[[Array, str], list[str]], plain: Callable[[Array, str], str] | None) -> None:
         """Writes an access. `lines` do it, with the result in its variable; `plain` is an expression that serves where nothing is checked."""
         array = self.arrays.by_memory[statement.memory]
+        if array.pairs:
+            array = array.word(known(statement.indices[-1]) or 0)
         inside = self._operands.inside(statement, self._optimised.proven[index])
         result = statement.result
         if inside == "" and plain is not None and result is not None:
@@ -202,8 +208,21 @@ class Kernel:
             self._all(done)
 
     def _load(self, index: int, statement: Load | UniformLoad) -> None:
+        if (row := self._pairs.get(index)) is not None:
+            self._pair(index, statement, row)
+            return
         name = f"v{statement.bound.id}"
         self._access(index, statement, lambda array, address: [f"{name} = {array.load(address)};"], Array.load)
+
+    def _pair(self, index: int, first: Load | UniformLoad | Store, row: Row) -> None:
+        """Both words of a number by one access."""
+        array, stop = self.arrays.by_memory[first.memory], index + len(row.lanes)
+        inside = self._operands.inside(first, self._optimised.proven[index])
+        address = "" if inside is None else self._operands.address(first, array)
+        together = self._program.body[index:stop]
+        words = [self._kept(number, statement.value) for number, statement in enumerate(together, index) if isinstance(statement, Store)]
+        self._all(pair_lines(together, row, array, inside, address, words))
+        self._written.update(range(index, stop))
 
     def _uniform_load(self, index: int, statement: UniformLoad) -> None:
         self._all(_BARRIER)
@@ -219,6 +238,9 @@ class Kernel:
         self._line(f"let {name} = {told.load_together('0u')};")
 
     def _store(self, index: int, statement: Store) -> None:
+        if (row := self._pairs.get(index)) is not None:
+            self._pair(index, statement, row)
+            return
         value = self._kept(index, statement.value)
         self._access(index, statement, lambda array, address: array.store(address, value), None)
 
@@ -302,7 +324,8 @@ class Kernel:
             if self._places and (told := comment(program.place(index))) != self._place:
                 self._place = told
                 self._line(told)
-            self._emitters[type(statement)](self, index, statement)
+            if index not in self._written:
+                self._emitters[type(statement)](self, index, statement)
             index += 1
             if type(statement) in _LEAVES:
                 # What stands after it in its block is never reached, and compilers refuse it.

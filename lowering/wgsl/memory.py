@@ -9,7 +9,7 @@ binding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vyre_py.ir.check.facts import is_told
@@ -18,6 +18,7 @@ from vyre_py.ir.language.nodes import Access, Atomic, Memory, MemoryStatement, S
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bool_, f32, f64
 from vyre_py.lowering.layout import WORD_BYTES, Layout, element_count
+from vyre_py.lowering.legal.split64 import WordPairs
 from vyre_py.lowering.wgsl.ops import ROWS
 from vyre_py.lowering.wgsl.types import packed_bits, value_type, zero
 from vyre_py.lowering.wgsl.uniform_block import offset_word, word_text
@@ -37,7 +38,8 @@ class Array:
     """A memory as WGSL has it: elements of `element` at `name[offset + index]`; `offset` is a name, a literal, or empty.
 
     `packed`: the bits of an element, of which several lie in a word, or 0. `atomic`: declared atomic. `raw`: the words hold the bits of
-    elements of another type, those of an f64 two words.
+    elements of another type, those of an f64 two words. Of `pairs` what lies in the array are vectors of two words, and an address is that of a vector, of
+    which `component` says what is meant: one word, or all of it.
     """
 
     memory: Memory
@@ -46,6 +48,8 @@ class Array:
     atomic: bool
     raw: bool
     offset: str
+    pairs: bool = False
+    component: str = ""
 
     @property
     def element(self) -> Type:
@@ -55,11 +59,13 @@ class Array:
     @property
     def words(self) -> str:
         """The WGSL type of what lies in the array."""
+        if self.pairs:
+            return "vec2<u32>"
         plain = "u32" if self.packed or self.raw else value_type(self.element)
         return f"atomic<{plain}>" if self.atomic else plain
 
     def _read(self, position: str) -> str:
-        return f"atomicLoad(&{self.name}[{position}])" if self.atomic else f"{self.name}[{position}]"
+        return f"atomicLoad(&{self.name}[{position}])" if self.atomic else f"{self.name}[{position}]{self.component}"
 
     def _part(self, address: str) -> tuple[str, str]:
         """Of a packed element: the position of its word, and its first bit there."""
@@ -77,6 +83,10 @@ class Array:
         if self.element is bool_:
             return f"select(0u, 1u, {value})"
         return f"bitcast<u32>({value})" if value_type(self.element) != "u32" else value
+
+    def word(self, number: int) -> Array:
+        """Of `pairs`: the array of the first words, or of the second."""
+        return replace(self, component=(".x", ".y")[number])
 
     def load(self, address: str) -> str:
         """The element at an address."""
@@ -104,7 +114,7 @@ class Array:
             return [f"atomicAnd(&{word}, ~({(1 << self.packed) - 1}u << {shift}));", f"atomicOr(&{word}, ({bits}) << {shift});"]
         if self.atomic:
             return [f"atomicStore(&{self.name}[{address}], {bits});"]
-        return [f"{self.name}[{address}] = {bits};"]
+        return [f"{self.name}[{address}]{self.component} = {bits};"]
 
 
 _ATOMICS: Final[Mapping[str, str]] = {
@@ -189,10 +199,10 @@ class _Declarations:
     def buffer(self, memory: Memory) -> Array:
         number = self._numbers[memory.name]
         atomic = memory in self._atomic
-        array = Array(memory, f"b{number}", packed_bits(memory.type), atomic, atomic and memory.type is f32, f"o{number}")
+        array = Array(memory, f"b{number}", packed_bits(memory.type), atomic, atomic and memory.type is f32, f"o{number}", isinstance(memory, WordPairs))
         declared = READ_WRITE if memory.access.writes else READ
         self.module.append(f"@group(0) @binding({number + 1}) {declared} {array.name}: array<{array.words}>;")
-        self.head.append(f"let {array.offset} = {word_text(offset_word(number))};")
+        self.head.append(f"let {array.offset} = {word_text(offset_word(number))}{' >> 1u' if array.pairs else ''};")
         return array
 
     def table(self, memory: Memory) -> Array:

@@ -96,9 +96,9 @@ class Operands:
         return " && ".join(f"({c})" for c in conditions) if len(conditions) > 1 else "".join(conditions)
 
     def address(self, statement: MemoryStatement, array: Array) -> str:
-        """The element's number in the array. Nothing wraps, since every index is inside where this is read."""
-        text = ""
-        for atom, extent in zip(statement.indices, statement.memory.shape, strict=True):
+        """The element's number in the array, of pairs that of the pair. Nothing wraps, since every index is inside where this is read."""
+        text, axes = "", statement.memory.rank - array.pairs
+        for atom, extent in zip(statement.indices[:axes], statement.memory.shape[:axes], strict=True):
             position = self.position(atom)
             text = f"({text}) * {self.dim(extent)} + {position}" if text else position
         return f"{text} + {array.offset}" if array.offset else text

@@ -370,7 +370,7 @@ export class Launch {
   }
 
   memory(bytes, usage) {
-    const made = this.kernel.device.createBuffer({size: wordsOf(bytes), usage});
+    const made = this.kernel.device.createBuffer({size: Math.max(2 * WORD, wordsOf(bytes)), usage}); // code may have pairs of words for elements
     this.owned.push(made);
     return made;
   }
@@ -387,7 +387,7 @@ export class Launch {
     const {device} = this.kernel;
     const block = this.memory(words.length, USAGE.UNIFORM | USAGE.COPY_DST);
     device.queue.writeBuffer(block, 0, words);
-    const held = step.bindings.map(({name}) => ({buffer: this.buffers.get(name).buffer, offset: 0, size: wordsOf(this.buffers.get(name).bytes)}));
+    const held = step.bindings.map(({name}) => ({buffer: this.buffers.get(name).buffer, offset: 0, size: Math.max(2 * WORD, wordsOf(this.buffers.get(name).bytes))}));
     const resources = [{buffer: block}, ...held, ...(tables ? [{buffer: tables}] : [])];
     const group = device.createBindGroup({layout, entries: resources.map((resource, binding) => ({binding, resource}))});
     return {step, block, group, pipeline, dispatched};

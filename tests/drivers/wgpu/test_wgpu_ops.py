@@ -438,3 +438,29 @@ def test_contended_atomics_on_floats(device: Device) -> None:
 }"""
     )
     np.testing.assert_array_equal(run(device, program, y=np.zeros(3, np.float32), n=1000)["y"], [1024, -1023, 1023])
+
+
+def test_numbers_of_two_words_in_ranges_of_buffers() -> None:
+    """A number is one access of both its words, wherever a range begins; that of vectors of two numbers may begin at a component, and a range may be empty."""
+    device = open_device("wgpu")
+    program = Program.from_text("""program p(n, m) over(n) {
+  buffer x: u64[n] read
+  buffer y: i64[n, 2] read_write
+  buffer z: u32[n] write
+  buffer w: u64x2[m] read
+  let i = global_id.x
+  y[i, 1u32] = cast(x[i] + 4294967295u64, i64) + y[i, 0u32]
+  z[i] = cast(x[n - 1u32 - i], u32) + cast(w[i].y, u32)
+}""")
+    pipeline, numbers = device.compile_native(program), np.arange(40, dtype=np.uint64) * 0x1_2345_6789
+    x, y = device.upload(numbers), device.upload(np.arange(80, dtype=np.int64).reshape(40, 2) - 7)
+    for first, count, pairs in ((0, 0, 0), (3, 5, 2), (33, 7, 3), (1, 39, 1)):
+        before, z = y.read(), device.allocate(count, u32)
+        held = x[1 : 1 + 2 * pairs].view(vector_of(scalar_of(np.dtype(np.uint64)), 2), pairs)  # type: ignore[arg-type]  # a scalar of the language
+        pipeline.bind(x=x[first : first + count], y=y[first : first + count], z=z, w=held)()
+        taken = numbers[first : first + count]
+        before[first : first + count, 1] = (taken + np.uint64(0xFFFFFFFF)).view(np.int64) + before[first : first + count, 0]
+        np.testing.assert_array_equal(y.read(), before)
+        seconds = np.zeros(count, np.uint64)
+        seconds[:pairs] = numbers[2 : 2 + 2 * pairs : 2][:count]
+        np.testing.assert_array_equal(z.read(), (taken[::-1] + seconds).astype(np.uint32))

@@ -134,7 +134,19 @@ def test_an_f64_takes_two_words_of_the_block() -> None:
     assert [scalar_word(layout, slot) for slot in layout.scalars] == [4, 6, 8, 9] and block_words(layout) == 12
     assert "let p1 = f64_of_words(block.words[1].z, block.words[1].w);" in emit_text(made, "wgsl:f64")
     wide = program("program p(n) { param a: u64\n buffer y: u64[n] write\n y[global_id.x] = a }")
-    assert "b0[(v0) * 2u + 1u + o0] = p1;" in emit_text(wide, "wgsl")
+    assert "b0[v0 + o0] = vec2<u32>(p0, p1);" in emit_text(wide, "wgsl")
+
+
+def test_both_words_of_a_number_are_one_access() -> None:
+    """Where both are needed; what a caller declares as pairs of words need not lie on multiples of 8 bytes."""
+    text = "program p(n) over(n) {{ buffer x: {} read\n buffer y: {} read_write\n let i = global_id.x\n {} }}"
+    whole = emit_text(program(text.format("u64[n]", "i64[n, 3]", "y[i, 2u32] = cast(x[i] + 1, i64)")), "wgsl")
+    assert whole.count("array<vec2<u32>>;") == 2
+    assert len(re.findall(r"= b0\[v\d+ \+ o0\];", whole)) == 1 and len(re.findall(r"b1\[\(v\d+\) \* 3u \+ 2u \+ o1\] = vec2<u32>\(", whole)) == 1
+    half = emit_text(program(text.format("u64[n]", "u32[n]", "y[i] = cast(x[i], u32)")), "wgsl")
+    assert re.search(r"= b0\[v\d+ \+ o0\]\.x;", half) and "o0].y" not in half
+    plain = emit_text(program(text.format("u32[n, 2]", "u32[n, 2]", "y[i, 0u32] = x[i, 0u32]\n y[i, 1u32] = x[i, 1u32]")), "wgsl")
+    assert "vec2" not in plain
 
 
 def test_a_block_without_scalars() -> None:
