@@ -121,6 +121,8 @@ def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> No
         missing.append(Missing("option boxes=True", help=f"{known} has it, which is what a GPU of that generation compiles tiles on tensor cores for"))
     if options.boxes and (options.persistent or options.interruptible or options.codegen != "llvm"):
         missing.append(Missing("option boxes=True beside persistent, interruptible or codegen='nvvm'", help="compile without one of these"))
+    if options.codegen == "nvvm" and uses_tensor_cores(optimised.program):
+        missing.append(Missing("option codegen='nvvm' for products on tensor cores", help="codegen='llvm' has it"))
     if options.persistent and has_grid_barrier(optimised.program):
         missing.append(Missing("option persistent=True with a grid barrier", help="its workgroups run one after another; compile without the option"))
     if options.persistent and has_grid_scan(optimised.program):

@@ -35,6 +35,7 @@ from test_rows import TYPES as VECTOR_SCALARS
 from test_rows import arguments as vector_arguments
 from test_rows import program as vector_program
 
+import vyre_py as vp
 import vyre_py.drivers.reference.device as reference_device
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.ir.interpret import interpret
@@ -527,6 +528,14 @@ def test_an_architecture_that_the_library_lacks():
         ptx_of(EVERYTHING, "sm_101")
     with pytest.raises(Unsupported, match="sm_777"):
         compile_for(parse(EVERYTHING), [parse_target("sm_777")], NVVM)
+
+
+@pytest.mark.parametrize("target", ["compute_80", "compute_90a"])
+def test_products_on_tensor_cores_are_refused_by_name(target):
+    product = vp.ops.matmul(vp.bf16, tiles="small")
+    with pytest.raises(Unsupported, match=r"option codegen='nvvm' for products on tensor cores"):
+        emit_text(product, target, NVVM)
+    assert "mma" in emit_text(product, target)
 
 
 def test_what_the_library_refuses_carries_its_log_and_the_text():
