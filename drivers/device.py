@@ -13,7 +13,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
@@ -47,6 +46,7 @@ from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.reports import Reports
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.digest import places_digest
 from vyre_py.ir.language.dims import SIZE_LIMIT

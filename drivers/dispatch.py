@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.binding import BindingPlan
@@ -14,6 +13,7 @@ from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.observe.trace import tracing
 from vyre_py.drivers.observe.traced import launch_facts
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
 from vyre_py.ir.text.lexer import written_name

@@ -15,9 +15,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import Place, VyreError
 from vyre_py.ir.public import public
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import ValueRecord
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.observe.process_trace import begin_process_trace
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import imported
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.public import public

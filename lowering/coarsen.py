@@ -18,11 +18,11 @@ remaining invocation. A Program in which only components of vectors are adjacent
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Final
 
 from vyre_py.ir.check.uniformity import analyse
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst, DimExpr, Grid, dim_op
 from vyre_py.ir.language.nodes import (
     Atom,

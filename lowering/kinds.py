@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.check import Checked
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.nodes import Let
 from vyre_py.ir.language.ops import EXPANDED_ONLY, OPS

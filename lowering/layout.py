@@ -10,12 +10,12 @@ uniform buffer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from typing import Final
 
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.nodes import Const, Memory, MemoryStatement, Param, Space, Value
 from vyre_py.ir.language.program import Program

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.stages import Stages
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final, Literal
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import ValueRecord

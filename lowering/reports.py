@@ -15,9 +15,10 @@ Nothing waits for another invocation. The number of an invocation counts workgro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Assert, Memory, Param, ReportStatement

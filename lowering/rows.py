@@ -12,9 +12,9 @@ within the memory wherever one element does; stores may not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Atom, Const, CopyAsync, Load, MemoryStatement, Space, Statement, Store
 from vyre_py.ir.language.types import u32

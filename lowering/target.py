@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Final, Literal
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import WORD_LIMIT
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Tile

@@ -4,8 +4,9 @@ whole boxes of them."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import BoxCopy, Memory, StripCopy
 from vyre_py.ir.passes import Optimised

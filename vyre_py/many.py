@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Final, Literal, overload
 
 from vyre_py.drivers.cores import core_count
@@ -14,6 +13,7 @@ from vyre_py.drivers.observe.trace import tracing
 from vyre_py.drivers.process.compile_pool import SUPPORTED, CompilePool, Done, Outcome, idle
 from vyre_py.drivers.process.compile_task import Task
 from vyre_py.ir.check import Checked
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import ProgramError, VyreError, WireError, shown
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.public import public

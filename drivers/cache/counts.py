@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 
 from vyre_py.drivers.cache.entry import Fault
 from vyre_py.drivers.cache.key import CacheKey
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["CacheCounters", "CacheSnapshot", "CacheStats", "Listed", "Verified"]
 

@@ -7,12 +7,13 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from vyre_py.drivers.cache.directory import Directory, Folder, close
 from vyre_py.drivers.cache.entry import Look, look
 from vyre_py.drivers.cache.single_flight import take_lock
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["Census", "census", "clear", "kept_bytes", "record", "set_aside", "survey", "trim"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from vyre_py.drivers.errors import CacheError
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
 
 __all__ = ["KEY_LIMIT_BYTES", "CacheKey"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -23,6 +23,7 @@ from vyre_py.drivers.native.mode import Mode, ModeWord
 from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.cached import cached_property
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step

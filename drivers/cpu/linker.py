@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.llvm.cpu.elf import ElfObject, Symbol, read_elf, refuse
 

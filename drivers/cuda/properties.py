@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, fitting_archs, generation
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink

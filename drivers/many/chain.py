@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.binding import solve_axes
@@ -27,6 +27,7 @@ from vyre_py.drivers.memory.arena.planner import ArenaPlan, ArenaStep, ArenaValu
 from vyre_py.drivers.memory.buffer import Buffer, host_shape, whole_sizes
 from vyre_py.drivers.memory.host_arrays import Host, element_of, host_array
 from vyre_py.drivers.pipeline import Pipeline
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import evaluate_extent, is_count, is_size
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory

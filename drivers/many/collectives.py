@@ -7,7 +7,6 @@ process that still waits, once a rank is lost: work that was enqueued never ends
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,6 +14,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.many.commands import COLLECTIVE
 from vyre_py.drivers.many.sequence import SequenceStep, require_buffer
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ import numpy as np
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Allocation, Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Host, components_of, host_array, no_memory
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 

@@ -11,13 +11,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import host_array
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type

@@ -8,7 +8,7 @@ few words of one run, which it finds by division. A device kind with kernels of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.check.limits import MAX_RANK
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown

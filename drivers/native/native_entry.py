@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from vyre_py.drivers.binding import arguments_by_name, bind_arguments
@@ -18,6 +17,7 @@ from vyre_py.drivers.native.call_state import EntryState, entry_method
 from vyre_py.drivers.native.mode import UNUSABLE, Mode, ModeWord
 from vyre_py.drivers.native.values import VALUE_FORMS
 from vyre_py.drivers.sharing.c_callable import CCallable, CKernel
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.callable import GRID_WORDS, PLAN_SYMBOL, PlanCode
 from vyre_py.lowering.statuses import CStatus

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["METRICS", "RATIOS", "STORED", "Metric"]
 

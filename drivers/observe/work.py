@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.dims import Dim, DimConst, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (

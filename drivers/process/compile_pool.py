@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter_ns
@@ -27,6 +26,7 @@ from vyre_py.drivers.process.compile_task import Task
 from vyre_py.drivers.process.losses import Losses
 from vyre_py.drivers.process.worker_pool import ENDING_S, Job, Unbegun, WorkerPool
 from vyre_py.drivers.process.worker_process import WorkerFailed, WorkerLate, WorkerLost, WorkerProcess
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import VyreError
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.errors import ToolchainError

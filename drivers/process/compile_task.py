@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ import numpy as np
 from vyre_py.drivers.errors import DispatchTimeout
 from vyre_py.drivers.process.channel import ChannelBroken, MessageTooLarge, whole_of
 from vyre_py.drivers.process.worker_process import WorkerFailed, WorkerLate, WorkerLost, WorkerProcess, to_plain
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import ProgramError, VyreError, shown
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.artifact.artifact import Artifact

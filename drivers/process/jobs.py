@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from vyre_py.drivers.process.shared_memory import places
 from vyre_py.drivers.process.supervisor import Counters, Session
 from vyre_py.drivers.process.worker_process import WorkerFailed, to_plain
 from vyre_py.ir.cached import cached_property
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.digest import places_digest
 from vyre_py.ir.language.errors import VyreError, WireError
 from vyre_py.ir.language.nodes import Memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -16,6 +15,7 @@ from vyre_py.drivers.memory.host_arrays import Bytes
 from vyre_py.drivers.process.channel import whole_of
 from vyre_py.drivers.process.supervisor import Session, Supervisor
 from vyre_py.drivers.process.worker_process import Opened
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.artifact.parts import Entry, Image, Step
 
 __all__ = ["Remote", "RemoteDevice"]

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DispatchTimeout, DriverError
@@ -16,6 +16,7 @@ from vyre_py.drivers.process.channel import MessageTooLarge
 from vyre_py.drivers.process.losses import Losses
 from vyre_py.drivers.process.worker_pool import ENDING_S, Job, Unbegun, WorkerPool
 from vyre_py.drivers.process.worker_process import Opened, WorkerFailed, WorkerLate, WorkerLost, WorkerProcess
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["Counters", "PendingCall", "Session", "Supervisor"]

@@ -6,13 +6,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
 from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Any, Final
 
 from vyre_py.drivers.process.losses import Losses
 from vyre_py.drivers.process.worker_process import WorkerProcess
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import VyreError
 
 __all__ = ["ENDING_S", "Job", "Unbegun", "WorkerPool"]

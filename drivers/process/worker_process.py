@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from vyre_py.drivers.process.channel import (
 )
 from vyre_py.drivers.process.error_data import ErrorDataBroken, rebuild
 from vyre_py.drivers.process.shared_memory import SharedMemory, anonymous_file
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import VyreError, printable
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f8e4m3, f8e5m2, f32, f64, unsigned_of, vector_of
 

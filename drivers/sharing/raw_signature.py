@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst, is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space

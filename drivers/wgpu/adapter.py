@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
+
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["AdapterProperties", "properties_of"]
 

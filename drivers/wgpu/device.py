@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 from weakref import WeakSet
 
@@ -32,6 +31,7 @@ from vyre_py.drivers.wgpu.runner import BatchRunner
 from vyre_py.drivers.wgpu.shader import Shader, load_wgsl
 from vyre_py.drivers.wgpu.status import failure
 from vyre_py.drivers.wgpu.uniforms import Uniforms
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import wgsl_target
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +12,7 @@ from vyre_py.drivers.errors import DeviceLost, OutOfMemory
 from vyre_py.drivers.wgpu.library import errors
 from vyre_py.drivers.wgpu.refusal import refused
 from vyre_py.drivers.wgpu.status import failure
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.artifact.parts import Entry, Image, Step
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import WORD_BYTES

@@ -6,9 +6,9 @@ Checker, parser and builder tell it in the same words; a `Dialect` spells the he
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown

@@ -6,7 +6,7 @@ blocks, then scope, types, memory and limits side by side, and uniformity where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from vyre_py.ir.check.calls import check_functions
@@ -23,6 +23,7 @@ from vyre_py.ir.check.structure import check_blocks
 from vyre_py.ir.check.tile_laws import check_tiles
 from vyre_py.ir.check.types import check_types
 from vyre_py.ir.check.uniformity import Uniformity
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import Diagnostic, ValidationError
 from vyre_py.ir.language.program import Program

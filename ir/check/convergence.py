@@ -15,12 +15,12 @@ Laws, for a Program of sound form and scope:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.check.causes import why
 from vyre_py.ir.check.findings import Findings, atom_text
 from vyre_py.ir.check.uniformity import Analysis, Uniformity
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import (
     Atom,
     Barrier,

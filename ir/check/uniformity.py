@@ -26,12 +26,12 @@ workgroup hand in the same, lane by lane, the workgroup agrees on what a subgrou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 from vyre_py.ir.check.facts import declarations, definitions
 from vyre_py.ir.check.phases import steady_loads
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import (
     FENCES,
     TARGET_KINDS,

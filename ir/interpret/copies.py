@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Array
 

@@ -12,12 +12,12 @@ of the workgroup and one of another invocation since the workgroup's last barrie
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.interpret.invocations import apart, element_text, invocation_text, workgroup_text
 from vyre_py.ir.language.errors import Diagnostic, RaceError
 from vyre_py.ir.language.nodes import Memory

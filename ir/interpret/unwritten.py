@@ -9,10 +9,10 @@ there to make the array begin, and an atomic on an element that it missed is a r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.check.findings import MAX_FINDINGS
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.invocations import element_text, invocation_text, workgroup_text
 from vyre_py.ir.language.errors import Diagnostic, UnwrittenRead

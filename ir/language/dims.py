@@ -7,11 +7,12 @@ A size is below 2^48. Where it is used as a value it is a u32, and binding fails
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.types import Type, u32
 
 __all__ = [

@@ -13,11 +13,11 @@ One module because the kinds are one table, which is read as a whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, dataclass_transform
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimExpr
 from vyre_py.ir.language.effects import Effect
 from vyre_py.ir.language.op import RELAXED, AtomicOp, Op, Scope, SubgroupOp

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, IntEnum, IntFlag, auto
 from functools import lru_cache
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.tiles.tile_op import broadcast
 from vyre_py.ir.language.types import Array, Type, bool_, i32, tile_of, u32, unsigned_of, vector_of
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.ir.cached import cached_property
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, OF_TILES, Dim, Grid
 from vyre_py.ir.language.errors import Place

@@ -7,9 +7,9 @@ V2: types. V3: memory. V40: uniformity. V47: what is hardly meant. V5: limits. V
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import Diagnostic, Place
 
 __all__ = ["RULES", "Rule", "finding"]

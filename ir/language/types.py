@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, Final
@@ -17,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.narrowing import from_f64, sticky

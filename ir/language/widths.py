@@ -10,10 +10,10 @@ size is a u32, and binding fails for a larger one. Binding checks all this (`dri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, dims_of
 from vyre_py.ir.language.nodes import Let, Memory, MemoryStatement, Statement
 from vyre_py.ir.language.types import Type, i32, i64, u32, u64

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Atom, Const
 from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, signed_of, u16, u32, u64
 from vyre_py.ir.math.builder import MathBuilder

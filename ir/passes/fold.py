@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Atom, Break, Const, Continue, Else, End, For, If, Let, Loop, Return, const
 from vyre_py.ir.language.op import Op

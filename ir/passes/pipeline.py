@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import perf_counter_ns
 from typing import Final
 
 from vyre_py.ir.check import Checked
 from vyre_py.ir.check.uniformity import Uniformity, analyse
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.functions.called import Signature, function_program, signature_of
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.nodes import Let, Memory

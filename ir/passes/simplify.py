@@ -7,10 +7,10 @@ become x, and `x + 0` stays (-0 + 0 is +0).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.nodes import Atom, Const, Let, Load, Store, Value, const
 from vyre_py.ir.language.op import Law, Op

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from vyre_py.ir.check.uniformity import Uniformity
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import JUMPS, SYNCHRONISES
 from vyre_py.ir.language.nodes import (

@@ -11,10 +11,10 @@ An operand that does not fit ends nothing: what cannot be parsed is reported fir
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, cast
 
 from vyre_py.ir.builder.refusals import refusal
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.errors import Diagnostic
 from vyre_py.ir.language.nodes import Atom, Const, Let, Value

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.check.facts import uses
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.dims import Dim

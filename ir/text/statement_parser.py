@@ -9,9 +9,10 @@ declared counts as known, so that one mistake gives one finding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import Diagnostic, Place
 from vyre_py.ir.language.nodes import Const, GridScan, Space, TileAtomicAdd, Value, Variable
 from vyre_py.ir.language.op import Scope

@@ -11,11 +11,11 @@ A column is a NumPy array of little-endian whole numbers, one entry for each row
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.wire.record import strings_of
 

@@ -8,10 +8,10 @@ takes what an older file lacks for 0, and refuses a newer file as a whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.cached import cached_property
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.wire.record import Record, Section
 from vyre_py.lowering.layout import MOST_SCANS, SlotKind
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Self
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.nodes import Memory, Param
 from vyre_py.ir.language.program import Program

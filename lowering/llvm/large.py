@@ -13,11 +13,11 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from llvmlite import binding as llvm
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.text import CUT
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from math import prod
 from typing import Any, Final, NoReturn
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import Missing, Place, Unsupported
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, MemoryStatement, Space, Statement, Value

@@ -9,11 +9,11 @@ need them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.check.facts import definitions, uses
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import (
     Atom,
     Const,

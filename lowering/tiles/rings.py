@@ -12,10 +12,11 @@ begun in the next turn, when the first product of that turn is, and computed whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from vyre_py.ir.check.facts import uses
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.effects import JUMPS
 from vyre_py.ir.language.nodes import (

@@ -8,10 +8,10 @@ where a warp loads what its lanes need.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, TileLoad, Value, Var
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES

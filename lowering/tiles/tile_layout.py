@@ -15,11 +15,11 @@ Whatever the layout, the element of a register along an axis is a place that the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Tile, Var
 from vyre_py.ir.language.program import Program
 

@@ -9,9 +9,10 @@ binding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.check.facts import is_told
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, Atomic, Memory, MemoryStatement, Space, Store

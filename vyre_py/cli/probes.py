@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceUnavailable, DriverError
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import VyreError
 from vyre_py.lowering.errors import Unsupported
 

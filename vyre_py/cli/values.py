@@ -8,7 +8,6 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -16,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from vyre_py.cli.output import CommandError, name_text, size_text
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from vyre_py.demo import programs
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.observe.snapshot import Snapshot
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.types import f32, u8, u32
 
 __all__ = ["Report", "Step", "process"]

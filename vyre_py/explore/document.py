@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, Final, TypedDict
 
@@ -15,6 +15,7 @@ from vyre_py.explore.linked_text import Linked, linked, linked_program, linked_s
 from vyre_py.explore.occupancy import Occupancy, occupancy_of
 from vyre_py.explore.python_files import python_files
 from vyre_py.ir.check import Checked, check
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.errors import Diagnostic, ProgramError, VyreError, printable
@@ -132,7 +133,7 @@ class Known:
     text: str | None = None
     program: Program | None = None
     python: tuple[str, str] | None = None  # the file's name as places have it, and its text
-    options: CompileOptions = CompileOptions()  # noqa: RUF009 - it is immutable
+    options: CompileOptions = CompileOptions()
     targets: tuple[str, ...] = TARGETS
     quick: bool = False  # without machine code as text, which another program has to read
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from vyre_py.cli.output import CommandError
 from vyre_py.cli.values import Given, parse_arguments
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.interpret.arguments import axis_of_components, storage_dtype
 from vyre_py.ir.language.dims import Dim, evaluate_dim
 from vyre_py.ir.language.errors import shown

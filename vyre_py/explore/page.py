@@ -6,11 +6,12 @@ import html
 import json
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Final
+
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["VIEWS", "Page", "page_bytes", "page_html", "policy"]
 

@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from vyre_py.cli.sources import label_of, read_source
 from vyre_py.explore.document import CodeForm, Known, Shown, program_document
 from vyre_py.explore.linked_text import linked, linked_program, linked_source
 from vyre_py.ir.builder.common_builder import watched
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import VyreError, printable, shown
 from vyre_py.ir.language.program import Program

@@ -9,12 +9,12 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 from vyre_py.drivers.errors import DriverError
 from vyre_py.explore.page import Page
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import printable
 
 __all__ = ["MOST_SPANS", "Bench", "trace_page"]

@@ -8,11 +8,11 @@ overlaps what is written; computes the grid, chooses the entry, and packs the ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.export.names import Names, commented
 from vyre_py.export.sizes import Sizes
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import GROUPS_LIMIT, SIZE_LIMIT, WORD_LIMIT, Dim, DimExpr, DimOp, dims_of
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Type

@@ -15,7 +15,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ import numpy as np
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.host_arrays import Host
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import is_size
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import SCALARS, Type, unsigned_of

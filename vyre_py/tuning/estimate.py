@@ -8,7 +8,6 @@ is seldom full. Its figures are for comparing Programs that do the same; as time
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -16,6 +15,7 @@ from vyre_py.drivers.cores import core_count
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.observe.work import Counts
 from vyre_py.drivers.registry import KINDS
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.program import Program
 

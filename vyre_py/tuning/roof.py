@@ -8,7 +8,6 @@ read what is written before that, which nobody counts. Of the interpreter there 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ import vyre_py as vp
 from vyre_py.drivers.observe.rounds import measured
 from vyre_py.drivers.observe.work import Arithmetic, Work
 from vyre_py.drivers.registry import KINDS
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f16, f32, f64, i8, u8, u32
 from vyre_py.lowering.errors import Missing, Unsupported

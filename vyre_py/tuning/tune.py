@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from statistics import median
 from typing import Any, Final
@@ -21,6 +20,7 @@ from vyre_py.drivers.errors import LaunchError
 from vyre_py.drivers.observe.progress import Progress, Report
 from vyre_py.drivers.process.executor import Executor
 from vyre_py.drivers.registry import device as device_of
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import ProgramError, VyreError, shown
 from vyre_py.ir.language.nodes import Tile

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.binding import arguments_by_name, bind_arguments
@@ -15,6 +14,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import EmptyLaunch, Launch, plan_launch
 from vyre_py.drivers.sharing.exchange import is_foreign, wrap
 from vyre_py.drivers.sharing.raw_signature import RawParameter, axes_of, declarations, parameters_of, shaped
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst, Grid, is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access

@@ -6,7 +6,6 @@ import ctypes
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +26,7 @@ from vyre_py.drivers.many.sequence import SequenceStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.strided import GROUP, PIECES, Axis, Move, StridedCopy, Tiling, divided, simplified, widened
 from vyre_py.drivers.observers import Watched
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.artifact.parts import Image
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.drivers.memory.strided import GROUP, PIECES
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 
 __all__ = ["BLOCK_BYTES", "INDEX_LIMIT", "WIDTHS", "StridedKernel", "divisor", "packed"]

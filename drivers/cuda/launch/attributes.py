@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.artifact.parts import Step
 from vyre_py.lowering.errors import Missing, Unsupported
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.errors import DriverError, LaunchError
 from vyre_py.drivers.observe.telemetry import Telemetry
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["ForeignStreamUse"]
 

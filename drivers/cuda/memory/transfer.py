@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
@@ -33,6 +32,7 @@ from vyre_py.drivers.cuda.streams import BLOCKING, TRANSFER
 from vyre_py.drivers.errors import DriverError, LaunchError
 from vyre_py.drivers.memory.host_arrays import Host
 from vyre_py.drivers.observe.telemetry import Telemetry
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["Transfers"]
 

@@ -21,7 +21,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +40,7 @@ from vyre_py.drivers.native.builtins import (
 from vyre_py.drivers.native.shorthand import written_out
 from vyre_py.drivers.native.structs import ARGUMENTS, CALL, HEAD, PIECE, SLOT, NativeStruct
 from vyre_py.drivers.native.values import VALUE_KINDS
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = [
     "CHECKED", "LAUNCH", "LAUNCH_EX", "NO_MEMORY", "REFUSED", "SLOT_KINDS", "STALE", "UNCHECKED", "Call", "CallList", "ListForm", "SlotRow",

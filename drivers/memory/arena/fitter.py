@@ -10,11 +10,12 @@ the most that is needed at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Final
 
 import numpy as np
+
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["Block", "fit"]
 

@@ -14,7 +14,6 @@ place and its source. Every offset is a multiple of the alignment. The same argu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -22,6 +21,7 @@ from typing import Any, Final
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.arena.fitter import Block, fit
 from vyre_py.drivers.memory.buffer import whole_sizes
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.public import public

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import zip_longest
 from math import prod
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.types import Array, Type, tile_of
 
 __all__ = ["MAX_TILE_ELEMENTS", "MAX_TILE_RANK", "TileOp", "TileRule", "broadcast", "is_tile_shape"]

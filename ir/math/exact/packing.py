@@ -4,10 +4,10 @@ bitcasts that change the number of components. The first component is the lowest
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.language.types import Type, f16, f32, i32, u16, u32, unsigned_of
 from vyre_py.ir.math.builder import MathBuilder, float_, int_, word

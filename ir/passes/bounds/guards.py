@@ -18,11 +18,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final, Literal
 
 from vyre_py.ir.check.facts import uses
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.effects import DROPPABLE, Effect, any_of, at_most
 from vyre_py.ir.language.nodes import (

@@ -7,10 +7,11 @@ A range bounds a value as a mathematical integer: it lies in [low, high], it is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Final, Protocol
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.types import Kind, Type

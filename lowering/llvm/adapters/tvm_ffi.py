@@ -7,9 +7,9 @@ object. What does not fit becomes an error of TVM FFI's, which is an exception i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.types import Kind, Type
 from vyre_py.lowering.llvm.adapters.adapter_lines import AdapterLines, c_string
 from vyre_py.lowering.statuses import CStatus

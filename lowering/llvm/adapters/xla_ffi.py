@@ -9,10 +9,10 @@ the entry, which keeps the rules of binding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.llvm.adapters.adapter_lines import MEMCPY, AdapterLines, c_string
 from vyre_py.lowering.statuses import CStatus
 

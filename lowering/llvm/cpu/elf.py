@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, NoReturn
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.errors import ToolchainError
 

@@ -11,11 +11,11 @@ import platform
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 
 __all__ = ["LIBRARY", "MAX_ELEMENTS", "NATIVE", "TARGETS", "HostTarget", "loads_objects", "machine_number", "obstacle", "own_machine", "rank_here", "runs_here"]

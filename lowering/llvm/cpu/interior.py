@@ -12,10 +12,11 @@ remainder steps by one. A body that is one guarded block has a third way: none o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.effects import Effect, any_of
 from vyre_py.ir.language.nodes import (
     Atom,

@@ -12,10 +12,10 @@ One module because functions, which ops are left to, are written by the same wal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from vyre_py.ir.check.facts import has_grid_barrier
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.functions.called import Signature, parameters_of, signature_of
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,

@@ -10,9 +10,10 @@ One module because a loop, a branch and an escape are about the same frames.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import (
     Atomic,
     Break,

@@ -8,9 +8,10 @@ here, and axes fewer than 2^32 elements: `legal.indices` and binding see to it. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     Load,

@@ -12,12 +12,12 @@ loop over the chunks runs along memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntFlag
 from itertools import pairwise
 from typing import Final
 
 from vyre_py.ir.check.uniformity import Uniformity
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.effects import SYNCHRONISES
 from vyre_py.ir.language.nodes import (
     Break,

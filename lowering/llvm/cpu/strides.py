@@ -16,9 +16,9 @@ And copies that turn rows into columns, or columns into rows: on one side lanes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Atom, Get, Let, Load, Set, Space, Store, Value, Var
 from vyre_py.ir.language.op import Level

@@ -16,11 +16,11 @@ and of the steps between:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.ops import OPS, TRANSCENDENTAL
 from vyre_py.ir.language.types import Array
 

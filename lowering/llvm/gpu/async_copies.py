@@ -7,10 +7,10 @@ which the Program does not write, or a row of such elements (`lowering.rows`). A
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.ir.check.facts import definitions, uses
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, CopyAsync, Load, Space, Statement, StripCopy, Value
 from vyre_py.ir.language.types import Kind, Type, u32

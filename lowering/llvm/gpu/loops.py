@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Const, For, Loop, Statement
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.llvm.text import Writer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
 from typing import Any, Final
@@ -10,6 +10,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.nodes import BoxCopy, Let
 from vyre_py.ir.language.program import Program

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from vyre_py.drivers.registry import KINDS
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.rules import RULES
 
 __all__ = ["Command", "Option", "Value", "tree_of"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import dask.array as da
@@ -14,6 +13,7 @@ from vyre_py.drivers.binding import bind_arguments
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import host_shape
 from vyre_py.drivers.registry import device
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim, dims_of
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.text.declaration_printer import print_dim

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -13,6 +12,7 @@ from distributed.protocol import dask_deserialize, dask_serialize
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.registry import device
 from vyre_py.interop.dask.tasks import read_block
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.types import TYPES
 
 __all__ = ["ResidentArray", "register"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.registry import device
 from vyre_py.drivers.sharing.exchange import is_foreign, lives_on, on_host, shares_memory
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import evaluate_extent, is_size
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.lowering.artifact.artifact import Artifact

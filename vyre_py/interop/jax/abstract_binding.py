@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import jax
@@ -18,6 +18,7 @@ from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.memory.host_arrays import element_of, host_array
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.interop.jax.xla_target import Form
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Param
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.errors import Missing, Unsupported

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -19,6 +19,7 @@ from vyre_py.drivers.cpu.shared_call import shared_call
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.interop.hidden_device import gpu_device
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.passes.stored_params import with_stored_params
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.adapters.xla_ffi import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -11,6 +10,7 @@ from torch._inductor import ir
 
 from vyre_py.interop.torch.elementwise import extreme
 from vyre_py.interop.torch.terms import literal
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.errors import Unsupported
 
 __all__ = ["Fold", "fold_of"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -22,6 +21,7 @@ import vyre_py as vp
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.interop.torch.tensors import as_array, dtype_of, require_device
 from vyre_py.ir.cached import cached_property
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim, DimExpr, evaluate_extent
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param

@@ -15,10 +15,11 @@ No other break stands behind the step, and no continue skips step or test. The b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from vyre_py.ir.check.facts import definitions, uses
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.nodes import (
     Atom,

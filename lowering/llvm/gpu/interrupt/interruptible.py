@@ -13,10 +13,11 @@ So the time between two checks is bounded for every nesting.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.effects import SYNCHRONISES, Effect, any_of
 from vyre_py.ir.language.nodes import (
     Atom,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.extras import extra
 from vyre_py.ir.imports import imported, importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported

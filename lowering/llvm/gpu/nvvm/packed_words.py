@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.llvm.gpu.nvvm.replacements import OLD_REPLACEMENTS
 
 __all__ = ["PackedWords", "words_of"]

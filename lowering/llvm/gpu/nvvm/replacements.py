@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["AS_IS", "FLOATS", "OLD_REPLACEMENTS", "REGISTERS", "REPLACEMENTS", "Replacement"]
 

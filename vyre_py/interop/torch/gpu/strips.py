@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from torch._inductor.virtualized import V
+
+from vyre_py.ir.data_classes import dataclass
 
 __all__ = ["SUBGROUP", "Strips", "columns_of", "hint_of", "strips_of"]
 
