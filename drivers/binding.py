@@ -14,6 +14,7 @@ from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.memory.host_arrays import components_of, host_array, own_view
 from vyre_py.drivers.outputs import output_problems
 from vyre_py.drivers.sharing.exchange import is_foreign, lives_on, on_host, shares_memory, wrap
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.dims import (
     GROUPS_LIMIT,
     SIZE_LIMIT,
@@ -29,13 +30,16 @@ from vyre_py.ir.language.dims import (
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import Type, f32, f64, unsigned_of
-from vyre_py.ir.text.declaration_printer import print_dim
-from vyre_py.ir.text.lexer import written_name
 from vyre_py.lowering.artifact.parts import Interface, Step
 from vyre_py.lowering.layout import Layout
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
+
+if TYPE_CHECKING:
+    from vyre_py.ir.text import declaration_printer, lexer
+else:
+    declaration_printer, lexer = deferred("vyre_py.ir.text", "declaration_printer", "lexer")
 
 __all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "solve_axes", "solve_grid", "too_wide"]
 
@@ -68,7 +72,7 @@ class BindingPlan(NamedTuple):
     def require_sizes(self) -> None:
         """Raises BindingError for axes that counted as none, where something is to run all the same."""
         problems = [
-            f"axis {axis} of {memory.name!r} is {print_dim(expr)} = {size}, which is negative, and the grid is not empty"
+            f"axis {axis} of {memory.name!r} is {declaration_printer.print_dim(expr)} = {size}, which is negative, and the grid is not empty"
             for memory in self.interface.buffers
             for axis, expr in enumerate(memory.shape)
             if (size := evaluate_dim(expr, self.sizes)) < 0
@@ -88,7 +92,7 @@ def arguments_by_name(interface: Interface, arguments: Any, named: Mapping[str, 
     elif isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes)):
         names = [b.name for b in interface.buffers] + [p.name for p in interface.params]
         if len(arguments) > len(names):
-            problems.append(f"{len(arguments)} arguments for {len(names)} slots ({', '.join(map(written_name, names))})")
+            problems.append(f"{len(arguments)} arguments for {len(names)} slots ({', '.join(map(lexer.written_name, names))})")
         given = dict(zip(names, arguments, strict=False))
     else:
         raise BindingError(interface.name, [f"arguments go as one mapping or sequence, got {type(arguments).__name__}"])
@@ -109,7 +113,7 @@ def _as_array(memory: Memory) -> str:
     """Which array holds vectors, in words; empty for scalars."""
     if not memory.type.is_vector:
         return ""
-    axes = ", ".join(map(print_dim, memory.shape))
+    axes = ", ".join(map(declaration_printer.print_dim, memory.shape))
     return f"; {memory.type}[{axes}] is an array of shape ({axes}, {memory.type.lanes}) of {memory.type.dtype}"
 
 
@@ -139,8 +143,10 @@ class _Binder:
 
     def names(self) -> None:
         known = {b.name for b in self.interface.buffers} | {p.name for p in self.interface.params} | {d.name for d in self.interface.dims}
-        expected = ", ".join(map(written_name, [b.name for b in self.interface.buffers] + [p.name for p in self.interface.params]))
-        self.problems += [f"there is no argument {shown(name)}; expected {expected or 'none'}" for name in self.given if name not in known]
+        unknown = [name for name in self.given if name not in known]
+        if unknown:
+            expected = ", ".join(map(lexer.written_name, [b.name for b in self.interface.buffers] + [p.name for p in self.interface.params]))
+            self.problems += [f"there is no argument {shown(name)}; expected {expected or 'none'}" for name in unknown]
 
     def params(self) -> None:
         for param in self.interface.params:
@@ -241,7 +247,7 @@ class _Binder:
                 self._check_shape(memory)
         for name, size in self.sizes.items():
             if size >= WORD_LIMIT and name not in self.interface.wide:
-                cure = f"vp.cast({written_name(name)}, vp.u64) takes it whole"
+                cure = f"vp.cast({lexer.written_name(name)}, vp.u64) takes it whole"
                 self.problems.append(f"dim {name!r} is {size} from {self.sources[name]}, and the Program uses it as a u32, below 2^32: {cure}")
 
     def _check_shape(self, memory: Memory) -> None:
@@ -249,7 +255,7 @@ class _Binder:
         if memory.name in self.found:
             for axis, (want, got) in enumerate(zip(shape, self.found[memory.name], strict=False)):
                 if want != got and not isinstance(memory.shape[axis], Dim):
-                    spelled = "" if isinstance(memory.shape[axis], DimConst) else f"{print_dim(memory.shape[axis])} = "
+                    spelled = "" if isinstance(memory.shape[axis], DimConst) else f"{declaration_printer.print_dim(memory.shape[axis])} = "
                     self.problems.append(f"axis {axis} of {memory.name!r} is {spelled}{want}, got {got}")
         self._check_count(memory, shape)
         self.shapes[memory.name] = shape
@@ -270,10 +276,10 @@ class _Binder:
         try:
             size = evaluate_extent(expr, self.sizes)
         except ZeroDivisionError:
-            self.problems.append(f"{what} is {print_dim(expr)}, which divides by zero")
+            self.problems.append(f"{what} is {declaration_printer.print_dim(expr)}, which divides by zero")
             return 0
         if size < 0:
-            self.problems.append(f"{what} is {print_dim(expr)} = {size}, which is negative")
+            self.problems.append(f"{what} is {declaration_printer.print_dim(expr)} = {size}, which is negative")
         return max(size, 0)
 
 

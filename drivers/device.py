@@ -18,37 +18,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
-from vyre_py.drivers.cache.lookup import adopt, cache_layers, compiled, validated
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.dispatch import Run
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, OutOfMemory
 from vyre_py.drivers.event import Event
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
-from vyre_py.drivers.many import graph
-from vyre_py.drivers.many.commands import Command, CommandRunner
-from vyre_py.drivers.many.graph import Graph
-from vyre_py.drivers.many.sequence import GemmStep, SequenceStep, flat_steps, gemm_step
-from vyre_py.drivers.many.sequence import Sequence as LaunchSequence
-from vyre_py.drivers.memory.arena.arena import Arena, ArenaPool
-from vyre_py.drivers.memory.arena.planner import ArenaPlan
+from vyre_py.drivers.many.commands import TURN_LIMIT, Command, CommandRunner
 from vyre_py.drivers.memory.buffer import Allocation, Buffer, whole_sizes
 from vyre_py.drivers.memory.constants import Constants
 from vyre_py.drivers.memory.host_arrays import Bytes, Host, components_of, element_of, host_array
-from vyre_py.drivers.memory.peer import copy_peer
-from vyre_py.drivers.memory.ranges import download_ranges, upload_ranges
-from vyre_py.drivers.memory.store import ResidentStore
-from vyre_py.drivers.memory.strided import StridedCopy, copy_by_program, copy_strided
 from vyre_py.drivers.observe.telemetry import Telemetry
 from vyre_py.drivers.observe.trace import EVENT_LIMIT, Trace, observe, spanned, trace, tracing
-from vyre_py.drivers.pending import Pending, ThreadPending
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.reports import Reports
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.check import Checked
 from vyre_py.ir.data_classes import dataclass
-from vyre_py.ir.imports import importing
-from vyre_py.ir.language.digest import places_digest
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.dims import SIZE_LIMIT
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.program import Program
@@ -65,8 +52,32 @@ from vyre_py.lowering.target import Target
 if TYPE_CHECKING:
     from vyre_py.drivers.many.chain import Chain
     from vyre_py.drivers.many.collectives import CollectiveStep, Communicator, Transfer
+    from vyre_py.drivers.many.graph import Graph
     from vyre_py.drivers.many.rank_watch import RankWatch
+    from vyre_py.drivers.many.sequence import GemmStep, SequenceStep
+    from vyre_py.drivers.many.sequence import Sequence as LaunchSequence
+    from vyre_py.drivers.memory.arena.arena import Arena, ArenaPool
+    from vyre_py.drivers.memory.arena.planner import ArenaPlan
+    from vyre_py.drivers.memory.store import ResidentStore
+    from vyre_py.drivers.memory.strided import StridedCopy
     from vyre_py.drivers.memory.weights import Weights
+    from vyre_py.drivers.pending import Pending
+
+if TYPE_CHECKING:
+    from vyre_py.drivers import pending
+    from vyre_py.drivers.cache import lookup
+    from vyre_py.drivers.many import graph, sequence
+    from vyre_py.drivers.memory import peer, store, strided
+    from vyre_py.drivers.memory import ranges as range_copies
+    from vyre_py.drivers.memory.arena import arena
+    from vyre_py.ir.language import digest
+else:  # what code that others compiled is loaded and dispatched without
+    (pending,) = deferred("vyre_py.drivers", "pending")
+    (lookup,) = deferred("vyre_py.drivers.cache", "lookup")
+    graph, sequence = deferred("vyre_py.drivers.many", "graph", "sequence")
+    peer, range_copies, store, strided = deferred("vyre_py.drivers.memory", "peer", "ranges", "store", "strided")
+    (arena,) = deferred("vyre_py.drivers.memory.arena", "arena")
+    (digest,) = deferred("vyre_py.ir.language", "digest")
 
 __all__ = ["Device", "Limits"]
 
@@ -124,7 +135,7 @@ class Device(Closing, Stationary, ABC):
         self._pipelines: Bounded[Pipeline] = Bounded(_CACHED, _CACHED_BYTES)
         self._codes: Bounded[tuple[Any, ...]] = Bounded(_CACHED, _CACHED_BYTES)
         self.telemetry.gauge("pipelines", self._pipelines.__len__)
-        self.arenas = ArenaPool(self)
+        self.telemetry.gauge("arena_kept_bytes", lambda: self.arenas.kept_bytes if "arenas" in vars(self) else 0)
         self.constants = Constants(self)
         self._lock = threading.Lock()
         self._closed = False
@@ -156,16 +167,16 @@ class Device(Closing, Stationary, ABC):
         watch = Stopwatch()
         if not isinstance(program, Checked) and not (isinstance(program, Program) and "code_digest" in vars(program)):
             with watch("check"):
-                program = validated(program)  # before its digest: what breaks a rule may have none, or one that takes forever
+                program = lookup.validated(program)  # before its digest: what breaks a rule may have none, or one that takes forever
         plain = program.program if isinstance(program, Checked) else program
-        key = (plain.code_digest, plain.interface_digest, options, places_digest(plain) if options.debug or plain.reports else b"")
+        key = (plain.code_digest, plain.interface_digest, options, digest.places_digest(plain) if options.debug or plain.reports else b"")
         if (found := self._pipelines.get(key)) is not None:
             self.telemetry.memory_cache_hits += 1
             return found
         if not isinstance(program, Checked):
             with watch("check"):
-                program = validated(program)
-        made = self.load(compiled(program, [self.target.for_program(plain)], options, watch.stages, self.telemetry))
+                program = lookup.validated(program)
+        made = self.load(lookup.compiled(program, [self.target.for_program(plain)], options, watch.stages, self.telemetry))
         made._source = plain, options
         if (traces := tracing()) is not None:
             traces.stages(made.part.stages, self)
@@ -178,7 +189,7 @@ class Device(Closing, Stationary, ABC):
         was made from. Raises what `load` raises, for the first that does not fit."""
         pipelines = [self.load(artifact) for artifact in ([artifacts] if isinstance(artifacts, Artifact) else artifacts)]
         for pipeline in pipelines:
-            adopt(pipeline.artifact, pipeline.part)
+            lookup.adopt(pipeline.artifact, pipeline.part)
         return pipelines
 
     @spanned("load", lambda device: {})
@@ -207,7 +218,7 @@ class Device(Closing, Stationary, ABC):
     def cache_layers(self) -> dict[str, LayerSnapshot]:
         """The content and counters of each layer of caches, by name: `vyre_py.cache_layers()`, and "modules", the code that is loaded here, and "pipelines",
         by Program and options. Code that was evicted is unloaded once no pipeline uses it."""
-        return {**cache_layers(), "modules": self._codes.snapshot(), "pipelines": self._pipelines.snapshot()}
+        return {**lookup.cache_layers(), "modules": self._codes.snapshot(), "pipelines": self._pipelines.snapshot()}
 
     def _best_part(self, artifact: Artifact) -> Part:
         """The part that fits best; of several that fit as well, the last. Raises Unsupported that lists what there is."""
@@ -343,12 +354,12 @@ class Device(Closing, Stationary, ABC):
         Strides may be negative, and those of the source 0. Enqueued like a launch, and captured like one, with all numbers by value. Raises
         BindingError where any element lies outside its buffer, for a target that may be written twice at a place, and where both ranges overlap.
         """
-        copy_strided(self, source, source_offset, source_strides, target, target_offset, target_strides, shape)
+        strided.copy_strided(self, source, source_offset, source_strides, target, target_offset, target_strides, shape)
 
     def copy_peer(self, source: Buffer, target: Buffer) -> None:
         """Copies a buffer of any other device to one of this device, of the same shape and type: between GPUs by themselves, in order with both
         devices' streams; else through the host. Raises BindingError for buffers that do not fit."""
-        copy_peer(self, source, target)
+        peer.copy_peer(self, source, target)
 
     def upload_ranges(self, ranges: Sequence[tuple[Buffer, int, Any]]) -> None:
         """Writes parts of buffers: each (buffer, first element of the flat buffer, host array), for vectors with their components along one more axis.
@@ -356,7 +367,7 @@ class Device(Closing, Stationary, ABC):
         Ranges that lie end to end become one transfer. Raises BindingError with everything that does not fit, ranges that overlap included, and then
         nothing was written.
         """
-        upload_ranges(self, ranges)
+        range_copies.upload_ranges(self, ranges)
 
     def download_ranges(self, ranges: Sequence[tuple[Buffer, int, int]]) -> list[Host]:
         """Reads parts of buffers: each (buffer, start, stop) in elements of the flat buffer. Gives an array for each, in order; waits once.
@@ -364,12 +375,17 @@ class Device(Closing, Stationary, ABC):
         Ranges that lie end to end become one transfer, and their arrays are parts of one piece of host memory. Raises BindingError for ranges that
         do not lie within their buffers.
         """
-        return download_ranges(self, ranges)
+        return range_copies.download_ranges(self, ranges)
+
+    @cached_property
+    def arenas(self) -> ArenaPool:
+        """Memory of arenas that are gone, for those to come."""
+        return arena.ArenaPool(self)
 
     @cached_property
     def resident(self) -> ResidentStore:
         """Buffers that stay on the device, by handle."""
-        return ResidentStore(self)
+        return store.ResidentStore(self)
 
     # ---- many launches as one
 
@@ -379,7 +395,7 @@ class Device(Closing, Stationary, ABC):
         What `launch.set` changes is what the next run uses. Raises BindingError for whatever is no step of this device.
         """
         self.require_usable()
-        return self._make_sequence(flat_steps(self, steps))
+        return self._make_sequence(sequence.flat_steps(self, steps))
 
     def capture(self, function: Callable[..., Any], /, *arguments: Any) -> Graph:
         """A graph of what `function(*arguments)` launches, copies and fills on this device. Nothing of it runs until the graph is called.
@@ -393,7 +409,7 @@ class Device(Closing, Stationary, ABC):
             raise BindingError("capture", [f"a function is needed, got {shown(function)}"])
         return self._capture(function, arguments)
 
-    def capture_while(self, flag: Buffer, function: Callable[..., Any], /, *arguments: Any, limit: int = graph.TURN_LIMIT) -> Graph:
+    def capture_while(self, flag: Buffer, function: Callable[..., Any], /, *arguments: Any, limit: int = TURN_LIMIT) -> Graph:
         """A graph that runs what `function(*arguments)` launches again and again while the first element of `flag`, a u32 buffer that those launches
         write, is not zero: looked at before each turn, `limit` turns at most. `graph.turns()` says how many there were.
 
@@ -434,7 +450,7 @@ class Device(Closing, Stationary, ABC):
 
     def gemm(self, a: Buffer, b: Buffer, out: Buffer, **options: Any) -> None:
         """Enqueues out = alpha * a @ b + beta * out once: `vyre_py.gemm_step` with the same arguments, called."""
-        gemm_step(a, b, out, **options)()
+        sequence.gemm_step(a, b, out, **options)()
 
     def require_no_capture(self, doing: str) -> None:
         """Raises LaunchError while a graph of this device is captured; `doing` says what is not possible then."""
@@ -468,7 +484,8 @@ class Device(Closing, Stationary, ABC):
         self._pipelines.clear()
         self._codes.clear()
         self.constants.clear()
-        self.arenas.clear()
+        if "arenas" in vars(self):
+            self.arenas.clear()
         self._trim()
 
     def close(self) -> None:
@@ -480,7 +497,8 @@ class Device(Closing, Stationary, ABC):
         self._pipelines.clear()
         self._codes.clear()
         self.constants.clear()
-        self.arenas.clear()
+        if "arenas" in vars(self):
+            self.arenas.clear()
         self._close()
 
     @property
@@ -506,7 +524,8 @@ class Device(Closing, Stationary, ABC):
         self._lock = threading.Lock()
         self._pipelines.forked()
         self._codes.forked()
-        self.arenas.forked()
+        if "arenas" in vars(self):
+            self.arenas.forked()
         self.constants.forked()
         self.reports.forked()
         if "resident" in vars(self):
@@ -595,7 +614,7 @@ class Device(Closing, Stationary, ABC):
 
     def _make_sequence(self, steps: Sequence[Command]) -> LaunchSequence:
         """A sequence of steps of this device."""
-        return LaunchSequence(self, steps)
+        return sequence.Sequence(self, steps)
 
     def _capture(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Graph:
         """A graph of what a function launches."""
@@ -664,7 +683,7 @@ class Device(Closing, Stationary, ABC):
 
     def _copy_strided(self, source: Buffer, target: Buffer, copy: StridedCopy) -> None:
         """Enqueues a copy that fits its buffers, which do not overlap there."""
-        copy_by_program(self, source, target, copy)
+        strided.copy_by_program(self, source, target, copy)
 
     def _use_on(self, buffer: Buffer, stream: Any) -> None:
         """Orders every use of a buffer with a foreign stream from now on."""
@@ -754,7 +773,7 @@ class Device(Closing, Stationary, ABC):
 
     def _submit(self, run: Run) -> Pending:
         """Starts a dispatch, and gives its pending result."""
-        return ThreadPending(run.pipeline.name, run.whole)
+        return pending.ThreadPending(run.pipeline.name, run.whole)
 
     def _timed(self, launch: Launch, start: Callable[[], None]) -> Callable[[], int | None]:
         """Starts a launch; what it gives tells, once the results are there, how many nanoseconds the device took, or None."""

@@ -14,14 +14,18 @@ from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.observe.trace import tracing
 from vyre_py.drivers.observe.traced import launch_facts
 from vyre_py.ir.data_classes import dataclass
-from vyre_py.ir.imports import importing
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.public import public
-from vyre_py.ir.text.lexer import written_name
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.stages import shown_ns
 
 if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from vyre_py.ir.text import lexer
+else:
+    (lexer,) = deferred("vyre_py.ir.text", "lexer")
 
 __all__ = ["Run", "Timed"]
 
@@ -46,7 +50,7 @@ class Timed:
         device = "" if self.device_ns is None else f", {shown_ns(self.device_ns)} on the device"
         return (
             f"<Timed: {shown_ns(self.wall_ns)} in all, {shown_ns(self.enqueue_ns)} until enqueued, {shown_ns(self.wait_ns)} from there{device}; "
-            f"results {', '.join(map(written_name, self.results)) or 'none'}>"
+            f"results {', '.join(map(lexer.written_name, self.results)) or 'none'}>"
         )
 
     def _repr_html_(self) -> str:
@@ -82,7 +86,7 @@ class Run:
         if config.fixpoint is not None:
             flags = {m.name: m for m in self.binding.interface.buffers if m.access.writes and m.type.is_integer and not m.type.is_vector}
             if config.fixpoint not in flags:
-                those = ", ".join(map(written_name, flags)) or "none"
+                those = ", ".join(map(lexer.written_name, flags)) or "none"
                 raise BindingError(self.pipeline.name, [f"fixpoint {config.fixpoint!r} is not a written buffer of integers; those are {those}"])
 
     def _stage(self) -> dict[str, Buffer]:

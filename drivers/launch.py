@@ -16,12 +16,11 @@ from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.observe.telemetry import LaunchRecord
 from vyre_py.drivers.reports import ReportHolder, report_of
 from vyre_py.drivers.sharing.exchange import shares_memory, wrap
-from vyre_py.ir.imports import importing
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.dims import DimExpr, evaluate_dim
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.public import public
-from vyre_py.ir.text.lexer import written_name
 from vyre_py.ir.travel import Stationary
 from vyre_py.lowering.artifact.parts import Aligned, Need, Step, Within
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -30,6 +29,11 @@ from vyre_py.lowering.layout import Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
     from vyre_py.drivers.sharing.c_launch import CLaunch
+
+if TYPE_CHECKING:
+    from vyre_py.ir.text import lexer
+else:
+    (lexer,) = deferred("vyre_py.ir.text", "lexer")
 
 __all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "is_met", "plan_launch"]
 
@@ -225,10 +229,9 @@ class Launch(Command, Stationary):
         label = f" ({shown(plan.label)})" if plan.label else ""
         grid, group = (" x ".join(map(str, sizes)) for sizes in (plan.grid, plan.step.workgroup))
         grid = grid if plan.grid_buffer is None else "as many as a buffer says"
-        said = [f"{written_name(name)} = {size}" for name, size in plan.binding.sizes.items()]
-        said += [
-            f"{written_name(name)}: {buffer.type}{list(buffer.shape)}{' (freed)' if buffer.allocation.freed else ''}" for name, buffer in self._bound().items()
-        ]
+        written = lexer.written_name
+        said = [f"{written(name)} = {size}" for name, size in plan.binding.sizes.items()]
+        said += [f"{written(name)}: {buffer.type}{list(buffer.shape)}{' (freed)' if buffer.allocation.freed else ''}" for name, buffer in self._bound().items()]
         return f"<Launch of {shown(plan.binding.interface.name)}{label} on {plan.device.name}: {grid} workgroups of {group}{''.join(f', {s}' for s in said)}>"
 
     def _repr_html_(self) -> str:

@@ -13,11 +13,8 @@ from vyre_py.drivers.dispatch import Run, Timed
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.many.stepped import SteppedLaunch, plan_steps
 from vyre_py.drivers.memory.host_arrays import Host
-from vyre_py.drivers.observe.rounds import measured
 from vyre_py.drivers.observe.trace import spanned, tracing
-from vyre_py.drivers.observe.traced import TracedLaunch
-from vyre_py.drivers.pending import Pending
-from vyre_py.ir.imports import importing
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
 from vyre_py.lowering.artifact.artifact import Artifact
@@ -28,8 +25,14 @@ from vyre_py.lowering.stages import Stages
 if TYPE_CHECKING:
     from vyre_py.drivers.callable import CallEntry
     from vyre_py.drivers.device import Device
+    from vyre_py.drivers.pending import Pending
     from vyre_py.ir.language.program import Program
     from vyre_py.lowering.options import CompileOptions
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.observe import traced
+else:
+    (traced,) = deferred("vyre_py.drivers.observe", "traced")
 
 __all__ = ["Pipeline"]
 
@@ -177,7 +180,7 @@ class Pipeline(Portable):
         return self._wide
 
     def _traced(self, launch: Launch) -> Launch:
-        return launch if tracing() is None or self.device.observes_launches else TracedLaunch(launch, self._program)
+        return launch if tracing() is None or self.device.observes_launches else traced.TracedLaunch(launch, self._program)
 
     @spanned("dispatch", lambda pipeline: {"program": pipeline.name})
     def dispatch(
@@ -208,6 +211,9 @@ class Pipeline(Portable):
     def measure(self, arguments: Any, rounds: int, config: DispatchConfig | None = None, out: Mapping[str, Host] | None = None) -> list[float]:
         """`dispatch`, whose results go to `out`, and then nanoseconds a launch in each of so many rounds of launches over the same memory, so that what is
         both read and written goes on changing. Raises what `dispatch` raises."""
+        with importing:
+            from vyre_py.drivers.observe.rounds import measured  # for the command line
+
         run = self._run(arguments, {}, config, out)
         try:
             run.start()

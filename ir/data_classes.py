@@ -39,9 +39,16 @@ def _method(cls: type, name: str, parameters: Sequence[str], body: Sequence[str]
     return cast("Callable[..., Any]", method)
 
 
+class _Made:
+    """Stands where a value is made for each object, in signatures in the standard library's word."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
 def _init(cls: type, setting: str) -> Callable[..., Any]:
     """What sets the fields, in their order, from arguments, values by default and what makes them; then `__post_init__`."""
-    names: dict[str, object] = {"_set": object.__setattr__}
+    names: dict[str, object] = {"_set": object.__setattr__, "_made": _Made()}
     body: list[str] = []
     parameters: list[str] = []
     by_name: list[str] = []
@@ -50,13 +57,13 @@ def _init(cls: type, setting: str) -> Callable[..., Any]:
         if field.default is not MISSING:
             names[f"_default_{name}"], default = field.default, f"_default_{name}"
         elif field.default_factory is not MISSING:
-            names[f"_make_{name}"], default = field.default_factory, "..."
-            value = f"_make_{name}()" if not field.init else f"_make_{name}() if {name} is ... else {name}"
+            names[f"_make_{name}"], default = field.default_factory, "_made"
+            value = f"_make_{name}()" if not field.init else f"_make_{name}() if {name} is _made else {name}"
         else:
             default = ""
         if field.init:
             (by_name if field.kw_only else parameters).append(f"{name}={default}" if default else name)
-        elif default != "...":
+        elif default != "_made":
             value = default
         if value:
             body.append(setting.format(name=name, value=value))

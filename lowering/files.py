@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -43,7 +42,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with os.fdopen(os.open(place, _FLAGS), "wb") as file:
             yield file
         return
-    beside = place.with_name(f".vyre-{secrets.token_hex(8)}.tmp")
+    beside = place.with_name(f".vyre-{os.urandom(8).hex()}.tmp")
     descriptor = os.open(beside, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)  # the rights that new files have
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -61,20 +61,31 @@ def _version_by_folder(package: str) -> str:
     return ""
 
 
+def _modules() -> Iterator[os.DirEntry[str]]:
+    """The files of the compiler, in any order. `os.walk`, and a Path for each, take twice as long."""
+    folders = [str(floor) for floor in _FLOORS]
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    yield entry
+                elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                    folders.append(entry.path)
+
+
 @lru_cache(maxsize=1)
 def contract() -> str:
     """What the code of a Program depends on of vyre-py itself: a digest of the compiler's files, made once a process. In a checkout, where they change, it is
     of when they were last written; installed, it is of what is in them (some 9 ms), so that two builds of one version share nothing that differs."""
     changing = (_HERE.parent / "pyproject.toml").is_file()
     digest = hashlib.sha256()
-    paths = [f"{folder}{os.sep}{name}" for floor in _FLOORS for folder, _, names in os.walk(floor) for name in names if name.endswith(".py")]
-    for path in sorted(paths):
+    for file in sorted(_modules(), key=lambda file: file.path):
         if changing:
-            seen = os.stat(path)  # noqa: PTH116 - a Path for each takes longer than looking
+            seen = file.stat()
             what = f"{seen.st_mtime_ns} {seen.st_size}"
         else:
-            what = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        name = path[len(str(_HERE.parent)) + 1 :].replace(os.sep, "/")
+            what = hashlib.sha256(Path(file.path).read_bytes()).hexdigest()
+        name = file.path[len(str(_HERE.parent)) + 1 :].replace(os.sep, "/")
         digest.update(f"{name} {what}\n".encode("utf-8", "surrogateescape"))
     return f"{_CONTRACT}/{digest.hexdigest()[:16]}"
 

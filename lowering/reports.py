@@ -16,15 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vyre_py.ir.data_classes import dataclass
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import Place
-from vyre_py.ir.language.nodes import Assert, Memory, Param, ReportStatement
+from vyre_py.ir.language.nodes import REPORT_HEAD_WORDS, Assert, Memory, Param, ReportStatement
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, decode
-from vyre_py.ir.text.messages import HEAD_WORDS, filled, words_of
+
+if TYPE_CHECKING:
+    from vyre_py.ir.text import messages
+else:
+    (messages,) = deferred("vyre_py.ir.text", "messages")
 
 __all__ = [
     "DROPPED", "FAILED", "FAILED_RECORDS", "HEADER", "LEAST", "PRINTED", "Form", "Record", "failed_words", "failures", "forms_of", "prints", "prints_at",
@@ -50,7 +55,7 @@ class Form:
     @property
     def words(self) -> int:
         """The words of a record."""
-        return HEAD_WORDS + sum(map(words_of, self.types))
+        return REPORT_HEAD_WORDS + sum(map(messages.words_of, self.types))
 
     def _bits(self, words: Sequence[int]) -> Iterator[tuple[Type, list[int]]]:
         """Each value's type, and the bits of its components."""
@@ -70,7 +75,7 @@ class Form:
 
     def text(self, words: Sequence[int]) -> str:
         """The message with the values that words stand for."""
-        return filled(self.message, self._bits(words))
+        return messages.filled(self.message, self._bits(words))
 
 
 class Record(NamedTuple):

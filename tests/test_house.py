@@ -306,9 +306,15 @@ def _run(node: ast.AST, calls: bool) -> Iterator[ast.Import | ast.ImportFrom]:
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child
         elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            yield from (found for statement in child.orelse for found in _run(statement, calls))
+            late = [*child.body, *child.orelse] if calls and _defers(child.orelse) else child.orelse
+            yield from (found for statement in late for found in _run(ast.Module([statement], []), calls))
         elif not isinstance(child, ast.expr) and (calls or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)):
             yield from _run(child, calls)
+
+
+def _defers(statements: Sequence[ast.stmt]) -> bool:
+    """Whether these put what is imported in a call in place of what type checkers see."""
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func) == "deferred" for statement in statements for node in ast.walk(statement))
 
 
 def _imported(statement: ast.Import | ast.ImportFrom) -> list[str]:

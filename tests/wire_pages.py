@@ -25,7 +25,7 @@ from vyre_py.ir.language.errors import WireError  # noqa: E402 - as above
 from vyre_py.ir.language.program import Program  # noqa: E402 - as above
 from vyre_py.ir.language.rules import RULES  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
-from vyre_py.ir.wire import codes  # noqa: E402 - as above
+from vyre_py.ir.wire import codes, statement_codes  # noqa: E402 - as above
 from vyre_py.ir.wire.binary import PROGRAM, WITH_FUNCTIONS  # noqa: E402 - as above
 from vyre_py.ir.wire.flat import COLUMNS  # noqa: E402 - as above
 from vyre_py.ir.wire.schema import schema  # noqa: E402 - as above
@@ -82,7 +82,7 @@ def _columns() -> str:
 
 
 def _code_table(low: int, high: int) -> str:
-    return _numbers({name: code for name, code in codes.CODES.items() if low <= code < high}, hex)
+    return _numbers({name: code for name, code in statement_codes.CODES.items() if low <= code < high}, hex)
 
 
 def _rules() -> str:
@@ -102,7 +102,7 @@ def _operands(part: bytes) -> str:
 _SAID: Final[Mapping[str, Callable[[bytes], str]]] = {
     **dict.fromkeys(("types", "param_types", "memory_types"), _types),
     "operands": _operands,
-    "codes": lambda part: ": " + ", ".join([codes.CODE_NAMES[code] for (code,) in struct.iter_unpack("<H", part)]),
+    "codes": lambda part: ": " + ", ".join([statement_codes.CODE_NAMES[code] for (code,) in struct.iter_unpack("<H", part)]),
     "text": lambda part: f": {part.decode()}",
 }
 
@@ -133,11 +133,11 @@ _BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "spaces": lambda: _numbers({**codes.SPACE_CODES, **codes.ACCESS_CODES}),
     "sizes": lambda: _numbers({"a constant": codes.SIZE_CONST, "a dim": codes.SIZE_DIM, **codes.SIZE_CODES}),
     "operands": lambda: _numbers(codes.OPERAND_KINDS),
-    "statements": lambda: _code_table(0, codes.OP_BASE),
-    "ops": lambda: _code_table(codes.OP_BASE, codes.ATOMIC_BASE),
-    "atomics": lambda: _code_table(codes.ATOMIC_BASE, codes.SUBGROUP_BASE),
-    "subgroups": lambda: _code_table(codes.SUBGROUP_BASE, codes.TILE_BASE),
-    "tiles": lambda: _code_table(codes.TILE_BASE, 1 << 16),
+    "statements": lambda: _code_table(0, statement_codes.OP_BASE),
+    "ops": lambda: _code_table(statement_codes.OP_BASE, statement_codes.ATOMIC_BASE),
+    "atomics": lambda: _code_table(statement_codes.ATOMIC_BASE, statement_codes.SUBGROUP_BASE),
+    "subgroups": lambda: _code_table(statement_codes.SUBGROUP_BASE, statement_codes.TILE_BASE),
+    "tiles": lambda: _code_table(statement_codes.TILE_BASE, 1 << 16),
     "rules": _rules,
     "dump": _dump,
 }
@@ -200,8 +200,8 @@ def _wire() -> Iterator[tuple[str, bytes]]:
     yield "constants that do not ascend", _edited("constant_bits", (1 << 32) - 1, 0, "control")
     yield "a constant that does not fit its type", _edited("constant_bits", 1 << 40, 0, "control")
     yield "a constant that is a vector", _edited("constant_types", codes.TYPE_CODES["f32x2"], 0, "control")
-    yield "a block that is never closed", _edited("codes", codes.CODES["barrier"], _row("end"), "control")
-    yield "an end without a block", _edited("codes", codes.CODES["end"], _row("return"), "control")
+    yield "a block that is never closed", _edited("codes", statement_codes.CODES["barrier"], _row("end"), "control")
+    yield "an end without a block", _edited("codes", statement_codes.CODES["end"], _row("return"), "control")
     yield "a variable used before it is declared", _edited("refs", 1, _row("set"), "control")
 
 
@@ -275,7 +275,7 @@ def registry() -> bytes:
     """The numbers that were ever given, which stay what they are, and those that are new. Raises ValueError where one was changed."""
     kept: dict[str, dict[str, int]] = json.loads(REGISTRY.read_text(encoding="utf-8"))
     for table, numbers in kept.items():
-        now: dict[str, int] = dict(getattr(codes, table))
+        now: dict[str, int] = dict(getattr(statement_codes if table == "CODES" else codes, table))
         if changed := [name for name, number in numbers.items() if now.get(name) != number]:
             raise ValueError(f"{table}: the numbers of {', '.join(changed)} were given for ever")
         numbers.update(now)

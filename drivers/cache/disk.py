@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
-from vyre_py.drivers.cache import bundle, entry, eviction
-from vyre_py.drivers.cache.bundle import Bundled, Progress
+from vyre_py.drivers.cache import entry
 from vyre_py.drivers.cache.counts import CacheCounters, CacheSnapshot, CacheStats, Listed, Verified
 from vyre_py.drivers.cache.directory import CacheWarning, Directory, Folder, default_path
 from vyre_py.drivers.cache.entry import Fault, Stored
@@ -29,9 +28,18 @@ from vyre_py.drivers.cache.key import CacheKey
 from vyre_py.drivers.cache.single_flight import SingleFlight
 from vyre_py.drivers.errors import CacheError
 from vyre_py.drivers.memory.pool import bytes_from
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cache.bundle import Bundled, Progress
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cache import bundle, eviction
+else:
+    bundle, eviction = deferred("vyre_py.drivers.cache", "bundle", "eviction")
 
 __all__ = ["LIMIT_BYTES", "CacheError", "CacheKey", "CacheSnapshot", "CacheStats", "CacheWarning", "DiskCache", "Listed", "Stored", "Verified"]
 

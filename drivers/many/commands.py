@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
 __all__ = [
-    "CLEAR", "COLLECTIVE", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "UPLOAD", "WAIT", "Command", "CommandKind", "CommandRunner",
-    "CommandView", "Use", "command_view", "freed_names", "require_memory",
+    "CLEAR", "COLLECTIVE", "COPY", "DOWNLOAD", "DRIVER", "FILL", "LAUNCH", "PRODUCT", "REPLAY", "TURN_LIMIT", "UPLOAD", "WAIT", "Command",
+    "CommandKind", "CommandRunner", "CommandView", "Use", "command_view", "freed_names", "require_memory",
 ]  # fmt: skip
+
+TURN_LIMIT: Final = 2**32 - 1  # of a graph that repeats commands
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.drivers.launch import Launch
-from vyre_py.drivers.many.commands import LAUNCH, Command, CommandView, require_memory
+from vyre_py.drivers.many.commands import LAUNCH, TURN_LIMIT, Command, CommandView, require_memory
 from vyre_py.drivers.many.sequence import CopyStep, FillStep
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.imports import importing
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
 __all__ = [
-    "TURN_LIMIT", "Graph", "HostLoop", "RecordedGraph", "Recording", "capture", "check_loop", "checked_launches", "checked_times", "empty_capture",
+    "Graph", "HostLoop", "RecordedGraph", "Recording", "capture", "check_loop", "checked_launches", "checked_times", "empty_capture",
 ]
-
-TURN_LIMIT: Final = 2**32 - 1
 
 
 class Recording:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -18,8 +17,8 @@ from vyre_py.ir.travel import ValueRecord
 
 __all__ = ["Snapshot", "prometheus_name", "prometheus_text"]
 
-_PREFIX: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z", re.ASCII)
-_LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z", re.ASCII)
+_PREFIX: Final = r"(?a:[a-zA-Z_:][a-zA-Z0-9_:]*\Z)"
+_LABEL: Final = r"(?a:(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z)"
 _IN_LABEL: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _NS: Final = 10**9
 _SHOWN: Final = 8  # figures in a line
@@ -92,6 +91,9 @@ class Snapshot(Mapping[str, float], ValueRecord):
 
     def to_json(self) -> str:
         """One object in JSON: `device`, and a number for every figure of the table."""
+        with importing:
+            import json  # few ask for it
+
         return json.dumps({"device": self.device, **self})
 
     def to_prometheus(self, prefix: str = "vyre", labels: Mapping[str, str] | None = None) -> str:
@@ -118,7 +120,7 @@ def prometheus_text(snapshots: Iterable[tuple[Snapshot, Mapping[str, str]]], pre
     Raises BindingError for a prefix that no name can begin with, and for labels with invalid names or values that are not text.
     """
     taken = [(snapshot, _labels(labels)) for snapshot, labels in snapshots]
-    if not isinstance(prefix, str) or not _PREFIX.match(prefix):
+    if not isinstance(prefix, str) or not re.match(_PREFIX, prefix):
         raise BindingError("to_prometheus", [f"no name can begin with prefix {shown(prefix)}; letters, digits, _ and : can, a digit not first"])
     lines: list[str] = []
     for name, row in METRICS.items():
@@ -139,7 +141,7 @@ def _labels(labels: Mapping[str, str]) -> str:
     problems = [
         f"label {shown(name)}={shown(value)}: a name is letters, digits and _, does not begin with a digit or __, and its value is text"
         for name, value in labels.items()
-        if not (isinstance(name, str) and _LABEL.match(name) and isinstance(value, str))
+        if not (isinstance(name, str) and re.match(_LABEL, name) and isinstance(value, str))
     ]
     if problems:
         raise BindingError("to_prometheus", problems)

@@ -9,7 +9,6 @@ native code are told by `Device._observe`: a mode word sends each call through P
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import threading
@@ -21,17 +20,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from vyre_py.drivers.errors import BindingError, DriverError
-from vyre_py.drivers.observe.nvtx import Ranges
 from vyre_py.drivers.observers import Watched
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
-from vyre_py.lowering.files import replacing
 from vyre_py.lowering.stages import Stage
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
+    from vyre_py.drivers.observe.nvtx import Ranges
+
+if TYPE_CHECKING:
+    from vyre_py.lowering import files
+else:
+    (files,) = deferred("vyre_py.lowering", "files")
 
 __all__ = ["EVENT_LIMIT", "Range", "Trace", "Traces", "observe", "spanned", "trace", "tracing"]
 
@@ -62,7 +66,12 @@ class Trace(Stationary):
         self.limit = limit
         self.dropped = 0
         self._device = device
-        self.ranges = Ranges() if nvtx else None
+        self.ranges: Ranges | None = None
+        if nvtx:
+            with importing:
+                from vyre_py.drivers.observe.nvtx import Ranges
+
+            self.ranges = Ranges()
         self._events: list[tuple[str, str, int, int, int, Arguments]] = []
         self._tracks: dict[str | int, tuple[int, str]] = {}  # name or thread -> number and name
         self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
@@ -147,6 +156,9 @@ class Trace(Stationary):
             for name, category, begin, end, number, args in events
         ]  # fmt: skip
         whole = {"traceEvents": [*named, *spans], "displayTimeUnit": "ns", "otherData": {"dropped": str(dropped), "limit": str(self.limit)}}
+        with importing:
+            import json  # few ask for it
+
         return json.dumps(whole, allow_nan=False)
 
     def _write(self) -> None:
@@ -154,7 +166,7 @@ class Trace(Stationary):
         if self.path is None:
             return
         try:
-            with replacing(self.path) as file:
+            with files.replacing(self.path) as file:
                 file.write(self.to_json().encode())
         except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
             doing = f"the trace cannot be written to {shown(str(self.path))}"

@@ -8,19 +8,24 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
-from vyre_py.ir.builder.hints import variable_hint
 from vyre_py.ir.builder.where import fail, user_place
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.nodes import Value
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.common_builder import CommonBuilder
     from vyre_py.ir.language.assembler import Assembler
 
+if TYPE_CHECKING:
+    from vyre_py.ir.builder import hints
+else:
+    (hints,) = deferred("vyre_py.ir.builder", "hints")
+
 __all__ = ["Block", "Ended"]
 
 T = TypeVar("T")
 
-_BINDING: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:[-+*/%&|^]|//|\*\*|<<|>>)?=[^=]")
+_BINDING: Final = r"\s*([A-Za-z_]\w*)\s*(?:[-+*/%&|^]|//|\*\*|<<|>>)?=[^=]"
 
 
 class Block(Generic[T]):
@@ -85,8 +90,8 @@ class Ended:
         block = self._ranges[at][1]
         index = next(k for k, statement in enumerate(assembler.body) if statement.result is value)
         made = assembler.places[index]
-        bound = _BINDING.match(made.source) if made is not None else None
+        bound = re.match(_BINDING, made.source) if made is not None else None
         name, source = (bound[1], made.source.strip()) if made is not None and bound is not None else ("v", "")
         message = f"a value made in the {block.name} block at {block.place} is used after its end" + (f": `{source}`" if source else "")
         why = "a Python name is not a variable, so that line made a new value that lives in the block: " if source else ""
-        fail("V108", message, f"{why}declare {name} = {variable_hint(name, value.type)} before the block, and write it by {name}.set(...) or +=")
+        fail("V108", message, f"{why}declare {name} = {hints.variable_hint(name, value.type)} before the block, and write it by {name}.set(...) or +=")

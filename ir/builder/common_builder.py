@@ -12,14 +12,13 @@ from vyre_py.ir.builder.blocks import Block, Ended
 from vyre_py.ir.builder.emission import Emitter
 from vyre_py.ir.builder.expressions import Expr, Operand, number, require_type
 from vyre_py.ir.builder.handles import NamedArray, VariableHandle
-from vyre_py.ir.builder.hints import ITEM, axes_hint
-from vyre_py.ir.builder.refusals import PYTHON, refusal_grid
 from vyre_py.ir.builder.sizes import Size, as_size
 from vyre_py.ir.builder.table_data import table_data
-from vyre_py.ir.builder.where import fail, user_place, warn
+from vyre_py.ir.builder.where import ITEM, fail, user_place, warn
 from vyre_py.ir.check.comparisons import decided_comparisons
 from vyre_py.ir.check.limits import MAX_PIPELINE, MAX_UNROLL
 from vyre_py.ir.functions.function import Function
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.dims import OF_TILES, DimConst, DimExpr, Grid
 from vyre_py.ir.language.errors import ValidationError, shown
@@ -33,6 +32,11 @@ from vyre_py.ir.travel import Stationary
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.traced import Traced
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder import hints, refusals
+else:
+    hints, refusals = deferred("vyre_py.ir.builder", "hints", "refusals")
 
 __all__ = ["CommonBuilder", "watched"]
 
@@ -154,7 +158,7 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
         self._require_declared(type_)
         axes = tuple(self._axis(repr(name), axis) for axis in shape)
         if not axes:
-            fail("B108", f"{name!r} needs at least one axis", axes_hint(space, access, name, type_))
+            fail("B108", f"{name!r} needs at least one axis", hints.axes_hint(space, access, name, type_))
         if space is not Space.BUFFER and not all(isinstance(a, DimConst) for a in axes):
             fail("B108", f"the axes of {space.value} array {name!r} must be whole numbers", "only argument buffers have symbolic sizes")
         return self._array(self._declare(name).memory(name, space, type_, axes, access, data))
@@ -163,7 +167,7 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
     def _require_declared(type_: Type) -> None:
         require_type(type_)
         if type_.is_tile:
-            fail("B108", f"arguments and arrays have scalars or vectors, and no {type_}", f"name the type of an element: {PYTHON.named(type_.scalar)}")
+            fail("B108", f"arguments and arrays have scalars or vectors, and no {type_}", hints.element_hint(type_))
 
     def _axis(self, what: str, axis: int | Expr) -> DimExpr:
         if isinstance(axis, Size) and axis.builder not in (self, None):
@@ -385,5 +389,8 @@ class CommonBuilder(Emitter, Stationary, Generic[H]):
             fail("V201", f"grid_scan does not fold with {shown(op)}", f"one of {', '.join(GRID_OPS)}")
         fold, atom = f"{op} {ANY_ORDER}" if any_order else op, self._own(x)
         if fold not in GRID_FOLDS or not GRID_FOLDS[fold].accepts((x.type,)):
-            fail("V201", *refusal_grid(fold, x.type, PYTHON))
+            with importing:
+                from vyre_py.ir.language.describe import PYTHON
+
+            fail("V201", *refusals.refusal_grid(fold, x.type, PYTHON))
         return Expr(self, self._here().grid_scan(fold, atom))

@@ -10,12 +10,10 @@ import numpy as np
 
 from vyre_py.ir.builder.blocks import Block, Ended
 from vyre_py.ir.builder.expressions import Expr, Index, Operand, number
-from vyre_py.ir.builder.hints import convert_hint, variable_hint
-from vyre_py.ir.builder.refusals import PYTHON, refusal
 from vyre_py.ir.builder.where import fail, user_place, warn
 from vyre_py.ir.functions.function import Function
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.assembler import Assembler, OperandTypeError
-from vyre_py.ir.language.describe import family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access, Atom, Const, Memory, Space, Value, Variable
 from vyre_py.ir.language.op import ORDERS, RELAXED, AtomicOp, Op, Scope
@@ -28,6 +26,13 @@ from vyre_py.ir.language.widths import INDEX_TYPES
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.traced import Traced
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder import hints, refusals
+    from vyre_py.ir.language import describe
+else:
+    hints, refusals = deferred("vyre_py.ir.builder", "hints", "refusals")
+    (describe,) = deferred("vyre_py.ir.language", "describe")
 
 __all__ = ["Emitter", "scope_named"]
 
@@ -85,7 +90,7 @@ class Emitter(ABC):
         if not isinstance(operand, Expr):
             return self._splat(number(operand, type_.scalar), type_)
         if operand.type is not type_:
-            fail("V201", f"{what} is {type_}, got {operand.type}", convert_hint(operand.type, type_))
+            fail("V201", f"{what} is {type_}, got {operand.type}", hints.convert_hint(operand.type, type_))
         return self._own(operand)
 
     @staticmethod
@@ -117,7 +122,10 @@ class Emitter(ABC):
         try:
             return Expr(self, self._here().let(row, tuple(atoms), given))
         except OperandTypeError as error:
-            fail("V201", *refusal(row, error.operands, given, PYTHON))
+            with importing:
+                from vyre_py.ir.language.describe import PYTHON
+
+            fail("V201", *refusals.refusal(row, error.operands, given, PYTHON))
 
     def emit_tile(self, name: str, operands: Sequence[Operand], numbers: Sequence[int]) -> Expr:
         """Emits an op over tiles, which a Program of invocations does not have."""
@@ -143,7 +151,7 @@ class Emitter(ABC):
         atom = operand.atom
         if loop is not None and not (isinstance(atom, Value) and atom.id >= loop.first):
             message = f"an assignment such as += in the {loop.name} loop at {loop.place} makes a new value, and the next turn begins with the old one"
-            help = f"{variable_hint('v', atom.type)} before the loop makes a variable, and += writes it; where no sum is meant, write v = v + x"
+            help = f"{hints.variable_hint('v', atom.type)} before the loop makes a variable, and += writes it; where no sum is meant, write v = v + x"
             warn(finding("B109", message, user_place(), help))
 
     # ---- memory
@@ -213,7 +221,7 @@ class Emitter(ABC):
         row = ATOMICS_BY_SPELLING[op + ORDERS[order, scope_named(scope)].suffix]
         if memory.access is not Access.READ_WRITE or memory.space not in (Space.BUFFER, Space.WORKGROUP) or memory.type not in row.of:
             message = f"{memory.name!r} is a {memory.access.value} {memory.space.value} of {memory.type}"
-            fail("B108", message, f"atomic_{op} works on {family(row.of)} in read_write buffers and workgroup arrays")
+            fail("B108", message, f"atomic_{op} works on {describe.family(row.of)} in read_write buffers and workgroup arrays")
         return row
 
     def emit_atomic(self, op: str, memory: Memory, index: Index, *operands: Operand, order: str = RELAXED.name, scope: str = Scope.DEVICE.value) -> Expr:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from vyre_py.ir.builder.hints import ITEM, number_hint
 from vyre_py.ir.builder.tiles.tile_values import TileValue
-from vyre_py.ir.builder.where import NoSuchName, fail, missing, user_place
+from vyre_py.ir.builder.where import ITEM, NoSuchName, fail, missing, user_place
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Atom, Const
 from vyre_py.ir.language.ops import swizzle_bits
@@ -375,6 +375,9 @@ def number(value: object, type_: Type) -> Const:
     try:
         return Const(type_, encode(type_, value))
     except (TypeError, OverflowError) as error:
+        with importing:
+            from vyre_py.ir.builder.hints import number_hint
+
         fail("B106", f"{shown(value)} does not become {type_}: {error}", number_hint(value, type_))
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from vyre_py.ir.builder.refusals import PYTHON
+from vyre_py.ir.builder.where import ITEM
+from vyre_py.ir.language.describe import PYTHON
 from vyre_py.ir.language.nodes import Access, Space
 from vyre_py.ir.language.types import Kind, Type, bool_
 
-__all__ = ["ITEM", "axes_hint", "convert_hint", "number_hint", "variable_hint"]
-
-ITEM: Final = "x.item() takes the element of a tile that has one"
+__all__ = ["axes_hint", "convert_hint", "element_hint", "number_hint", "variable_hint"]
 
 
 def axes_hint(space: Space, access: Access, name: str, type_: Type) -> str:
     """What helps where an array was declared without axes."""
     method, axis = (access.value, "n") if space is Space.BUFFER else (space.value, "64")
     return f"write the sizes behind the type: b.{method}({name!r}, {PYTHON.named(type_)}, {axis})"
+
+
+def element_hint(type_: Type) -> str:
+    """What helps where a tile was named for an element."""
+    return f"name the type of an element: {PYTHON.named(type_.scalar)}"
 
 
 def convert_hint(got: Type, type_: Type) -> str:

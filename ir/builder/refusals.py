@@ -8,40 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.functions.function import Function
-from vyre_py.ir.language.describe import family
+from vyre_py.ir.language.describe import PYTHON, TEXT, Dialect, family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.op import Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.ops import ANY_ORDER, GRID_FOLDS, GRID_OPS
 from vyre_py.ir.language.tiles.tile_op import broadcast
 from vyre_py.ir.language.types import Kind, Type, bool_, f32, i32, u32, vector_of
 
-__all__ = ["PYTHON", "TEXT", "Dialect", "refusal", "refusal_grid", "refusal_together"]
+__all__ = ["refusal", "refusal_grid", "refusal_together"]
 
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a reader writes conversions."""
-
-    prefix: str
-    logical: str  # joins two conditions
-
-    def named(self, type_: Type) -> str:
-        """A type."""
-        return f"{self.prefix}bool_" if self.prefix and type_.name == "bool" else f"{self.prefix}{type_}"
-
-    def cast(self, type_: Type) -> str:
-        """A value x as one of `type_`."""
-        return "compare: x != 0" if type_.kind is Kind.BOOL else f"convert it: {self.prefix}cast(x, {self.named(type_)})"
-
-    def splat(self, lanes: int) -> str:
-        """A scalar x in all components of a vector."""
-        return f"splat the scalar: {self.prefix}splat(x, {lanes})" if self.prefix else f"splat the scalar: x.{'x' * lanes}"
-
-
-TEXT: Final = Dialect("", "&&")
-PYTHON: Final = Dialect("vp.", "&")
 
 _Why = tuple[str, str] | None
 _BITWISE: Final = frozenset({"and", "or", "xor", "not"})

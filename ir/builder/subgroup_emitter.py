@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.builder.emission import Emitter
 from vyre_py.ir.builder.expressions import Expr, Operand, number
-from vyre_py.ir.builder.refusals import PYTHON, refusal_together
 from vyre_py.ir.builder.where import fail
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.assembler import OperandTypeError
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Atom
 from vyre_py.ir.language.ops import SUBGROUPS
 from vyre_py.ir.language.types import u32
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder import refusals
+else:
+    (refusals,) = deferred("vyre_py.ir.builder", "refusals")
 
 __all__ = ["SubgroupEmitter"]
 
@@ -101,4 +106,7 @@ class SubgroupEmitter(Emitter):
         try:
             return Expr(self, self._here().together(row, tuple(atoms)))
         except OperandTypeError as error:
-            fail("V201", *refusal_together(row, error.operands, PYTHON))
+            with importing:
+                from vyre_py.ir.language.describe import PYTHON
+
+            fail("V201", *refusals.refusal_together(row, error.operands, PYTHON))

@@ -12,8 +12,9 @@ from typing import Any, Final, NoReturn
 from vyre_py.ir.language.errors import Diagnostic, Place, ProgramWarning, ValidationError
 from vyre_py.ir.language.rules import finding
 
-__all__ = ["NoSuchName", "fail", "missing", "user_place", "warn"]
+__all__ = ["ITEM", "NoSuchName", "fail", "missing", "user_place", "warn"]
 
+ITEM: Final = "x.item() takes the element of a tile that has one"
 _OURS: Final = Path(__file__).resolve().parents[1]  # the whole floor
 _CONTEXTLIB: Final = contextlib.contextmanager.__code__.co_filename  # stands between a `with` block of the user and the builder
 _ours: dict[str, bool] = {_CONTEXTLIB: True}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.builder.expressions import Expr, apply, const
 from vyre_py.ir.builder.handles import ArrayHandle
 from vyre_py.ir.builder.where import fail
-from vyre_py.ir.evaluate.subgroups import identity
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.effects import SYNCHRONISES
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Else, End, For, Load, Loop, Statement
@@ -23,6 +23,11 @@ from vyre_py.ir.language.types import Kind, Type
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.program_builder import ProgramBuilder
+
+if TYPE_CHECKING:
+    from vyre_py.ir.evaluate import subgroups
+else:
+    (subgroups,) = deferred("vyre_py.ir.evaluate", "subgroups")
 
 __all__ = ["reduced", "scanned"]
 
@@ -116,9 +121,9 @@ def reduced(b: ProgramBuilder, written: Sequence[Statement], op: str, given: Exp
 
 
 def _of_subgroups(b: ProgramBuilder, op: str, values: ArrayHandle, count: int) -> Expr:
-    """In each subgroup what the `count` subgroups have stored, one a lane, and the identity in the lanes behind."""
+    """In each subgroup what the `count` subgroups have stored, one a lane, and the subgroups.identity in the lanes behind."""
     found = values[b.subgroup_lane()]
-    return apply("select", b.subgroup_lane() < count, found, const(identity(op, found.type), found.type))
+    return apply("select", b.subgroup_lane() < count, found, const(subgroups.identity(op, found.type), found.type))
 
 
 def _share(op: str, values: ArrayHandle, k: Expr | None, count: int, width: int) -> Expr:
@@ -152,7 +157,7 @@ def scanned(b: ProgramBuilder, written: Sequence[Statement], op: str, given: Exp
         values[b.subgroup_id()] = through
     b.barrier()
     before = b.subgroup_shuffle(b.subgroup_scan(op, _of_subgroups(b, op, values, count), exclusive=True), b.subgroup_id())
-    # The identity is folded with nothing: 0 + -0 is not -0.
+    # The subgroups.identity is folded with nothing: 0 + -0 is not -0.
     behind = apply("select", lane == 0, before, _fold(op, own, before)) if exclusive else _fold(op, own, before)
     return apply("select", b.subgroup_id() == 0, own, behind)
 
@@ -172,7 +177,7 @@ def _scanned_through_memory(b: ProgramBuilder, written: Sequence[Statement], op:
         found = {place: values[k - place] if place else x for place in range(first, min(first + reach * d, invocations), d)}
         x = _folded_back(op, found, k, d, first)
         d *= reach
-    return apply("select", k == 0, const(identity(op, x.type), x.type), x) if exclusive else x
+    return apply("select", k == 0, const(subgroups.identity(op, x.type), x.type), x) if exclusive else x
 
 
 def _folded_back(op: str, found: dict[int, Expr], k: Expr, d: int, first: int) -> Expr:

@@ -7,29 +7,39 @@ blocks, then scope, types, memory and limits side by side, and uniformity where 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vyre_py.ir.check.calls import check_functions
-from vyre_py.ir.check.comparisons import decided_comparisons
-from vyre_py.ir.check.convergence import check_convergence
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.findings import Findings
-from vyre_py.ir.check.form import check_form
-from vyre_py.ir.check.grid import check_grid
 from vyre_py.ir.check.limits import check_limits, check_size
-from vyre_py.ir.check.memory import check_memory
-from vyre_py.ir.check.scope import check_scope
-from vyre_py.ir.check.structure import check_blocks
-from vyre_py.ir.check.tile_laws import check_tiles
-from vyre_py.ir.check.types import check_types
-from vyre_py.ir.check.uniformity import Uniformity
 from vyre_py.ir.data_classes import dataclass
-from vyre_py.ir.imports import importing
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.errors import Diagnostic, ValidationError
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Portable
+
+if TYPE_CHECKING:
+    from vyre_py.ir.check.uniformity import Uniformity
+
+if TYPE_CHECKING:
+    from vyre_py.ir.check import (
+        calls,
+        comparisons,
+        convergence,
+        form,
+        grid,
+        memory,
+        scope,
+        structure,
+        tile_laws,
+        types,
+    )
+else:  # code that others compiled is loaded and run without a check, and takes no more of this folder than its tables
+    calls, comparisons, convergence, form, grid, memory, scope, structure, tile_laws, types = deferred(
+        "vyre_py.ir.check", "calls", "comparisons", "convergence", "form", "grid", "memory", "scope", "structure", "tile_laws", "types",
+    )  # fmt: skip
 
 __all__ = ["Checked", "check"]
 
@@ -71,25 +81,25 @@ def check(program: Program) -> Checked:
     findings = Findings(program)
     check_size(program, findings)
     findings.raise_if_any()
-    check_form(program, findings)
+    form.check_form(program, findings)
     findings.raise_if_any()
-    if not check_blocks(program, findings):
+    if not structure.check_blocks(program, findings):
         raise findings.error()
     warnings = Findings(program)
-    check_functions(program, findings, warnings)
+    calls.check_functions(program, findings, warnings)
     before = findings.count
-    check_scope(program, findings)
+    scope.check_scope(program, findings)
     known = findings.count == before
-    check_types(program, findings)
-    check_tiles(program, findings)
-    check_memory(program, findings)
+    types.check_types(program, findings)
+    tile_laws.check_tiles(program, findings)
+    memory.check_memory(program, findings)
     check_limits(program, findings)
     if not known:
         raise findings.error()
     if not findings.count:  # an access at fault says nothing of where it goes
-        check_grid(program, findings)
-    uniformity = check_convergence(program, findings)
+        grid.check_grid(program, findings)
+    uniformity = convergence.check_convergence(program, findings)
     findings.raise_if_any()
-    for index, message in decided_comparisons(program):
+    for index, message in comparisons.decided_comparisons(program):
         warnings.add("V471", index, message)
     return Checked(program, uniformity, capabilities(program), warnings.diagnostics)

@@ -8,11 +8,18 @@ Laws, for a Program of sound form that gives no grid:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vyre_py.ir.check.findings import Findings, quoted
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.grids import MAX_DEFAULT_RANK, NO_GRID, first_stray, first_written, likely_extents
 from vyre_py.ir.language.nodes import Atomic, MemoryStatement
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.text.declaration_printer import print_dim
+
+if TYPE_CHECKING:
+    from vyre_py.ir.text import declaration_printer
+else:
+    (declaration_printer,) = deferred("vyre_py.ir.text", "declaration_printer")
 
 __all__ = ["check_grid"]
 
@@ -35,6 +42,6 @@ def check_grid(program: Program, findings: Findings) -> None:
     why = f"{name} is {does} at another element than the invocation's own"
     if statement.memory.shape != written.shape:
         why = f"{name}, which is {does} here, is not shaped as {quoted(written.name)}, the first written buffer"
-    likely = ", ".join(map(print_dim, likely_extents(program.body)))
+    likely = ", ".join(map(declaration_printer.print_dim, likely_extents(program.body)))
     said = f"most likely over({likely})" if likely else "over(...) counts invocations along x, y and z"
     findings.add("V470", index, f"no grid is given, and {why}", f"say how many run: {said}; grid(1) is one workgroup")

@@ -16,10 +16,10 @@ The other laws hold for these statements, too: V201 to V205, V301 and V302, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape, refusal_tile
 from vyre_py.ir.check.findings import HEAD, Findings, atom_text, number, quoted
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.describe import family, full_name
 from vyre_py.ir.language.grids import NO_GRID
 from vyre_py.ir.language.nodes import (
@@ -51,6 +51,11 @@ from vyre_py.ir.language.ops import ATOMICS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 
+if TYPE_CHECKING:
+    from vyre_py.ir.builder.tiles import tile_refusals
+else:
+    (tile_refusals,) = deferred("vyre_py.ir.builder.tiles", "tile_refusals")
+
 __all__ = ["check_tile_memory", "check_tile_op", "check_tiles", "is_tile_access"]
 
 # Kind -> what to write in its place, in a Program of tiles.
@@ -80,7 +85,7 @@ def is_tile_access(program: Program, findings: Findings, index: int, s: TileMemo
         return False
     if memory.type.is_vector:
         findings.add("V604", index, f"{name} has elements of {memory.type}, a tile scalars", "declare it with scalars, and an axis more for the components")
-    elif (fault := refusal_shape(s.shape)) is not None:
+    elif (fault := tile_refusals.refusal_shape(s.shape)) is not None:
         findings.add("V604", index, *fault)
     else:
         return True
@@ -155,6 +160,6 @@ def check_tile_op(program: Program, findings: Findings, index: int, s: Tile) -> 
     operands = tuple([a.type for a in s.values])
     type_ = op.result_type(operands, s.numbers)
     if type_ is None:
-        findings.add("V201", index, *refusal_tile(op, operands, s.numbers))
+        findings.add("V201", index, *tile_refusals.refusal_tile(op, operands, s.numbers))
     elif s.bound.type is not type_:
         findings.add("V203", index, f"{op.name} is {type_}, its result {atom_text(program, s.bound)} is {s.bound.type}")

@@ -18,23 +18,23 @@ Laws, for a Program of sound form:
 * V213: what a copy_wait leaves in flight is a constant from 0 to `MAX_COPY_GROUPS`.
 * V214, V216: a For asks for at most `MAX_UNROLL` turns written out, and room for the tiles of at most `MAX_PIPELINE`.
 * V215: a SPEC is one for its value's type.
-* V510: those values take at most `MAX_WORDS` words.
+* V510: those values take at most `REPORT_MAX_WORDS` words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from vyre_py.ir.builder.refusals import refusal, refusal_grid, refusal_together
-from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape
 from vyre_py.ir.check.findings import HEAD, Findings, Where, atom_text, number, quoted, variable_text
 from vyre_py.ir.check.limits import MAX_COPY_GROUPS, MAX_PIPELINE, MAX_UNROLL
 from vyre_py.ir.check.tile_laws import check_tile_op, is_tile_access
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.dims import SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp, evaluate_dim
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
+    REPORT_MAX_WORDS,
     Assert,
     Atom,
     Atomic,
@@ -77,7 +77,14 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, bool_, i32, tile_of, u32
 from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 from vyre_py.ir.language.widths import INDEX_TYPES, whole_size
-from vyre_py.ir.text.messages import MAX_WORDS, format_fault, formats, words_of
+from vyre_py.ir.text.messages import format_fault, formats, words_of
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder import refusals
+    from vyre_py.ir.builder.tiles import tile_refusals
+else:
+    (refusals,) = deferred("vyre_py.ir.builder", "refusals")
+    (tile_refusals,) = deferred("vyre_py.ir.builder.tiles", "tile_refusals")
 
 __all__ = ["check_types"]
 
@@ -190,10 +197,10 @@ class _Types:
         given = s.result.type if op.result is Result.GIVEN and s.result is not None else None
         type_ = op.result_type(operands, given)
         if type_ is None:
-            self.findings.add("V201", index, *refusal(op, operands, given))
+            self.findings.add("V201", index, *refusals.refusal(op, operands, given))
             return
         # Of several shapes a larger one; an operand that is too large itself is at fault where it is made.
-        if type_.is_tile and type_.shape not in [t.shape for t in operands] and (fault := refusal_shape(type_.shape)) is not None:
+        if type_.is_tile and type_.shape not in [t.shape for t in operands] and (fault := tile_refusals.refusal_shape(type_.shape)) is not None:
             self.findings.add("V604", index, *fault)
             return
         self.result(index, s, type_, op.name)
@@ -256,7 +263,7 @@ class _Types:
         operands = tuple([a.type for a in s.args])
         type_ = op.result_type(operands, self.program.subgroup)
         if type_ is None:
-            self.findings.add("V201", index, *refusal_together(op, operands))
+            self.findings.add("V201", index, *refusals.refusal_together(op, operands))
         else:
             self.result(index, s, type_, name)
 
@@ -266,7 +273,7 @@ class _Types:
         (type_,) = [a.type for a in s.args]
         row = GRID_FOLDS.get(s.fold)
         if row is None or not row.accepts((type_,)):
-            self.findings.add("V201", index, *refusal_grid(s.fold, type_))
+            self.findings.add("V201", index, *refusals.refusal_grid(s.fold, type_))
         else:
             self.result(index, s, type_, s.spelling)
 
@@ -321,7 +328,7 @@ class _Types:
                 if fault := format_fault(spec, value.type):
                     self.findings.add("V215", index, f"{fault}: {atom_text(self.program, value)}")
         words = sum([words_of(value.type) for value in s.values])
-        if words > MAX_WORDS:
+        if words > REPORT_MAX_WORDS:
             self.findings.add("V510", index, f"the values take {words} words")
 
     def plain(self, index: int, s: Statement) -> None:

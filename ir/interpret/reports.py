@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from vyre_py.ir.interpret.lanes import Lanes
-from vyre_py.ir.language.nodes import Assert, Atom, ReportStatement
+from vyre_py.ir.language.nodes import REPORT_HEAD_WORDS, Assert, Atom, ReportStatement
 from vyre_py.ir.language.types import Array, Kind, Type
-from vyre_py.ir.text.messages import HEAD_WORDS, words_of
+from vyre_py.ir.text.messages import words_of
 
 __all__ = ["Reports", "Said"]
 
@@ -26,7 +26,7 @@ class Said(NamedTuple):
 
 
 class Reports:
-    """What is said in a run, with room for so many words of prints (None: any number), of which a print takes `HEAD_WORDS` and those of its values.
+    """What is said in a run, with room for so many words of prints (None: any number), of which a print takes `REPORT_HEAD_WORDS` and those of its values.
 
     Attributes: `extents` along x, y and z, beyond which invocations are not heard (None: all are); `failed`, the first assert that failed in the invocation
     of the least number; `said`, the prints as they came; `dropped`, how many found no room.
@@ -61,7 +61,7 @@ class Reports:
         """How many of so many prints there is room for; after one that there is none for, there is none for others."""
         if self._room is None:
             return count
-        size = HEAD_WORDS + sum([words_of(value.type) for value in values])
+        size = REPORT_HEAD_WORDS + sum([words_of(value.type) for value in values])
         fitting = min(count, self._room // size)
         self._room = 0 if fitting < count else self._room - fitting * size
         self.dropped += count - fitting

@@ -1,15 +1,16 @@
-"""Rows of the op table in words, for readers: the generated page of ops and the command `ops` say the same."""
+"""Rows of the op table in words, for readers: the generated page of ops and the command `ops` say the same. A `Dialect` spells help as text or as Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.op import AtomicOp, Law, Level, Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.types import SCALARS, Kind, Type, vector_of
 
-__all__ = ["AnyOp", "accepted", "family", "full_name", "how_uniform", "laws", "signature", "spelling"]
+__all__ = ["PYTHON", "TEXT", "AnyOp", "Dialect", "accepted", "family", "full_name", "how_uniform", "laws", "signature", "spelling"]
 
 AnyOp = Op | AtomicOp | SubgroupOp | TileOp
 
@@ -34,6 +35,30 @@ _UNIFORM: Final[Mapping[Level, str]] = {
     Level.SUBGROUP: "the same in a subgroup",
     Level.VARYING: "each invocation has its own",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a reader writes conversions."""
+
+    prefix: str
+    logical: str  # joins two conditions
+
+    def named(self, type_: Type) -> str:
+        """A type."""
+        return f"{self.prefix}bool_" if self.prefix and type_.name == "bool" else f"{self.prefix}{type_}"
+
+    def cast(self, type_: Type) -> str:
+        """A value x as one of `type_`."""
+        return "compare: x != 0" if type_.kind is Kind.BOOL else f"convert it: {self.prefix}cast(x, {self.named(type_)})"
+
+    def splat(self, lanes: int) -> str:
+        """A scalar x in all components of a vector."""
+        return f"splat the scalar: {self.prefix}splat(x, {lanes})" if self.prefix else f"splat the scalar: x.{'x' * lanes}"
+
+
+TEXT: Final = Dialect("", "&&")
+PYTHON: Final = Dialect("vp.", "&")
 
 
 def _applied(op: Op, *operands: str) -> str:

@@ -29,7 +29,8 @@ __all__ = [
     "Barrier", "BoxCopy", "Break", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "MatrixLoad", "Memory",
     "MemoryStatement",
-    "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "Region", "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "StripCopy",
+    "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "REPORT_HEAD_WORDS", "REPORT_MAX_WORDS", "Region",
+    "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "StripCopy",
     "Subgroup",
     "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Unpack",
     "Value", "Var", "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupSignal", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
@@ -841,6 +842,10 @@ class Subgroup(Statement):
     effect = Effect.CONVERGES
     binds = True
     payload = MappingProxyType({"op": SubgroupOp})
+
+
+REPORT_HEAD_WORDS: Final = 4  # of the record of an assert or a print, before those of its values: which statement, and the invocation's global id
+REPORT_MAX_WORDS: Final = 32  # of 32 bits that the values of one statement take
 
 
 @_node

@@ -3,6 +3,8 @@
 Builder, checker, interpreter, folding, printer, parser, digest, wire form, public functions, generated pages, tests and fuzzers read this
 table; each target has a table of its own with the same names. A row is plain data, and names the functions in `ir/math` and the rules
 in `passes/bounds` that are about it.
+
+One module because the ops are one table, which is read as a whole.
 """
 
 from __future__ import annotations
@@ -10,24 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vyre_py.ir.evaluate import (
-    angles,
-    bits,
-    comparisons,
-    conversions,
-    float_parts,
-    fused,
-    integers,
-    interpolation,
-    numbers,
-    packing,
-    subgroups,
-    vectors,
-)
+from vyre_py.ir.imports import deferred, made_once
 from vyre_py.ir.language.op import ORDERS, RELAXED, AtomicOp, GridFold, Law, Level, Op, Operand, Result, SubgroupOp
 from vyre_py.ir.language.types import (
     SCALARS,
@@ -46,6 +35,27 @@ from vyre_py.ir.language.types import (
     u64,
     vector_of,
 )
+
+if TYPE_CHECKING:
+    from vyre_py.ir.evaluate import (
+        angles,
+        bits,
+        comparisons,
+        conversions,
+        float_parts,
+        fused,
+        integers,
+        interpolation,
+        numbers,
+        packing,
+        subgroups,
+        vectors,
+    )
+else:  # a process calls few of them, where a constant is folded, unless it interprets
+    angles, bits, comparisons, conversions, float_parts, fused, integers, interpolation, numbers, packing, subgroups, vectors = deferred(
+        "vyre_py.ir.evaluate",
+        "angles", "bits", "comparisons", "conversions", "float_parts", "fused", "integers", "interpolation", "numbers", "packing", "subgroups", "vectors",
+    )  # fmt: skip
 
 __all__ = [
     "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "JOINED", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
@@ -175,11 +185,11 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("insert_bits", 61, (_T, _T, _U, _U), Result.T, _INT, bits.insert_bits, "x with its `count` bits from bit `offset` up taken from the low bits of y; both are cut to the width.", expands=_INT, names=("x", "y", "offset", "count"), expansion="exact.fields.insert_bits"),
     _row("rsqrt", 62, (_T,), Result.T, _FLOAT, numbers.rsqrt, "1 / sqrt(x), in two roundings.", expands=_FLOAT, expansion="roots.rsqrt"),
     *(
-        _row(f"pack{form}", 63 + k, (_T,), Result.FIXED, frozenset({component}), packing.packer(form), doc, lanes=frozenset({int(form[0])}), fixed=u32, names=("v",))
+        _row(f"pack{form}", 63 + k, (_T,), Result.FIXED, frozenset({component}), made_once(packing.packer, form), doc, lanes=frozenset({int(form[0])}), fixed=u32, names=("v",))
         for k, (form, component, doc) in enumerate(_PACKED)
     ),
     *(
-        _row(f"unpack{form}", 72 + k, (_T,), Result.FIXED, frozenset({u32}), packing.unpacker(form), f"The components of a pack{form}.", lanes=_SCALAR, fixed=vector_of(component, int(form[0])))
+        _row(f"unpack{form}", 72 + k, (_T,), Result.FIXED, frozenset({u32}), made_once(packing.unpacker, form), f"The components of a pack{form}.", lanes=_SCALAR, fixed=vector_of(component, int(form[0])))
         for k, (form, component, _) in enumerate(_PACKED)
     ),
     _math("exp", 81, "exp.exp", "e to the power x."),
@@ -227,8 +237,8 @@ _CALCULATIONS: tuple[Op, ...] = (
     _row("refract", 139, (_T, _T, _C), Result.T, _FLOAT, vectors.refract, "eta * i - (eta * dot(n, i) + sqrt(k)) * n for k = 1 - eta * eta * (1 - dot(n, i) * dot(n, i)), each step rounded; 0 where k < 0.", lanes=_VECTOR, names=("i", "n", "eta"), expansion="exact.geometry.refract"),
     _row("quantize_f16", 140, (_T,), Result.T, frozenset({f32}), conversions.quantize_f16, "The nearest number that f16 holds, ties to even; an infinity from 65520 on.", laws=Law.PROJECTION, expands=frozenset({f32}), expansion="exact.float_parts.quantize_f16"),
     _math("hypot3", 141, "roots.hypot3", "sqrt(x^2 + y^2 + z^2) without overflow on the way.", 3),
-    _row("dot4_i8", 142, (_T, _T, _I), Result.I32, frozenset({u32}), packing.dot4(i8), "The sum of c and the products of the four bytes of a and b, signed as in pack4x8_sint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_i8"),
-    _row("dot4_u8", 143, (_T, _T, _T), Result.T, frozenset({u32}), packing.dot4(u8), "The sum of c and the products of the four bytes of a and b, unsigned as in pack4x8_uint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_u8"),
+    _row("dot4_i8", 142, (_T, _T, _I), Result.I32, frozenset({u32}), made_once(packing.dot4, i8), "The sum of c and the products of the four bytes of a and b, signed as in pack4x8_sint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_i8"),
+    _row("dot4_u8", 143, (_T, _T, _T), Result.T, frozenset({u32}), made_once(packing.dot4, u8), "The sum of c and the products of the four bytes of a and b, unsigned as in pack4x8_uint; wraps.", names=("a", "b", "c"), expands=frozenset({u32}), expansion="exact.packing.dot4_u8"),
     _math("erfcx", 148, "special.erf.erfcx", "exp(x^2) erfc(x), without overflow on the way: infinity below about -9.38, of f64 -26.6.", ulp=2),
     _math("erfinv", 149, "special.inverse_erf.erfinv", "The inverse of the error function: the y with erf(y) = x.", ulp=2),
     _math("lgamma", 152, "special.gamma.lgamma", "log |gamma(x)|: infinity for 0, negative whole numbers and infinities.", ulp=2),
@@ -356,11 +366,11 @@ FOLDS: Final[tuple[tuple[str, Callable[[Type, Array, Array], Array], frozenset[T
 def _folds() -> Iterator[SubgroupOp]:
     for number, (name, fold, of) in enumerate(FOLDS):
         doc = f"{name} over all lanes: x = {name}(x, x of lane ^ d) for d = S / 2, ..., 2, 1."
-        yield _together(f"reduce_{name}", 32 + number, of, subgroups.reduction(fold), doc, level=Level.SUBGROUP, fold=name)
+        yield _together(f"reduce_{name}", 32 + number, of, made_once(subgroups.reduction, fold), doc, level=Level.SUBGROUP, fold=name)
         doc = f"{name} over the lanes up to this one: x = {name}(x, x of lane - d) where there is one, for d = 1, 2, ..., S / 2."
-        yield _together(f"inclusive_{name}", 48 + number, of, subgroups.scan(name, fold, exclusive=False), doc, fold=name)
+        yield _together(f"inclusive_{name}", 48 + number, of, made_once(subgroups.scan, name, fold, exclusive=False), doc, fold=name)
         doc = f"{name} over the lanes before this one: inclusive_{name} of lane - 1, in lane 0 the identity."
-        yield _together(f"exclusive_{name}", 64 + number, of, subgroups.scan(name, fold, exclusive=True), doc, fold=name)
+        yield _together(f"exclusive_{name}", 64 + number, of, made_once(subgroups.scan, name, fold, exclusive=True), doc, fold=name)
 
 
 SUBGROUPS: Final[Mapping[str, SubgroupOp]] = {

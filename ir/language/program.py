@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Program"]
 
+
 @public
 @dataclass(frozen=True, eq=False)
 class Program(Portable):

@@ -40,7 +40,7 @@ _ROWS: tuple[Rule, ...] = (
     Rule("W102", "the version of the format is not known", "The meaning of a version never changes, so a newer format cannot be read as an older one.", "read it with a vyre-py that knows this version"),
     Rule("W103", "the length is wrong", "The header gives the number of bytes, and its counts say how they are divided.", "pass exactly the bytes of one Program"),
     Rule("W104", "the digest does not fit the bytes", "The last 32 bytes are the SHA-256 of all bytes before them, which detects damage.", "fetch the bytes again; the writer computes the digest last"),
-    Rule("W105", "a number has no meaning", "Types, statements, ops and words have the numbers of the registry, ir/wire/codes.py.", "ir/WIRE.md lists the numbers"),
+    Rule("W105", "a number has no meaning", "Types, statements, ops and words have the numbers of the registry, ir/wire/codes.py and statement_codes.py.", "ir/WIRE.md lists the numbers"),
     Rule("W106", "a reference is out of range", "Tables refer to each other by row number, and the row must exist.", "see the message"),
     Rule("W107", "something is too large", "Readers of Programs bound what a hostile one may cost, before they build anything.", "split the Program, or use a loop"),
     Rule("W108", "a string is malformed", "Strings are UTF-8, cut between characters.", "encode names as UTF-8; lone surrogates have no encoding"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from vyre_py.ir.imports import importing
 from vyre_py.ir.language.nodes import GridScan, TileAtomicAdd
 from vyre_py.ir.language.ops import ATOMICS, OPS, SUBGROUPS
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
@@ -182,6 +181,9 @@ def _rounded(type_: Type, digits: str) -> float:
     scaled = math.ldexp(value, -quantum)
     if scaled % 1.0 != 0.5:
         return value
+    with importing:
+        from fractions import Fraction  # few numbers lie there
+
     exact = Fraction(digits)
     return value if exact == value else math.nextafter(value, math.inf if exact > value else 0.0)
 
@@ -209,6 +211,9 @@ def _decimal(type_: Type, bits: int) -> str:
     """The shortest decimal that reads back to these bits of a finite float, and of several the nearest."""
     if type_.in_numpy:
         return str(element(type_, bits)[()])  # NumPy's own are shortest
+    with importing:
+        from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal  # the others' are NumPy's
+
     exact = Decimal(decode(type_, bits))
     if not exact:
         return str(float(exact))

@@ -17,18 +17,15 @@ from typing import Final
 from vyre_py.ir.language.types import Kind, Type, decode
 from vyre_py.ir.text.lexer import literal_text
 
-__all__ = ["HEAD_WORDS", "MAX_WIDTH", "MAX_WORDS", "filled", "format_fault", "formats", "spread", "words_of"]
+__all__ = ["MAX_WIDTH", "filled", "format_fault", "formats", "spread", "words_of"]
 
-HEAD_WORDS: Final = 4  # of a record before those of its values: which statement, and the invocation's global id
-MAX_WORDS: Final = 32  # of 32 bits that the values of one statement take
 MAX_WIDTH: Final = 256  # characters that a format may ask for, and digits behind the point
 
-_MARK: Final = re.compile(r"\{\{|\}\}|\{(?P<hole>(?::(?P<format>[^{}]*))?)\}|[{}]")
+_MARK: Final = r"\{\{|\}\}|\{(?P<hole>(?::(?P<format>[^{}]*))?)\}|[{}]"
 _BRACES: Final = {"{{": "{", "}}": "}"}
-_FORMAT: Final = re.compile(
-    r"(?:(?P<fill>.)?(?P<align>[<>=^]))?(?P<sign>[-+ ])?(?P<alternate>#)?(?P<zero>0)?(?P<width>\d{1,9})?(?P<group>[,_])?(?:\.(?P<precision>\d{1,9}))?"
-    r"(?P<type>[A-Za-z%])?",
-    re.ASCII | re.DOTALL,
+_FORMAT: Final = (
+    r"(?as:(?:(?P<fill>.)?(?P<align>[<>=^]))?(?P<sign>[-+ ])?(?P<alternate>#)?(?P<zero>0)?(?P<width>\d{1,9})?(?P<group>[,_])?(?:\.(?P<precision>\d{1,9}))?"
+    r"(?P<type>[A-Za-z%])?)"
 )
 # The kind of a value -> the types of its formats, and the parts that no format of it has, by what a message calls them.
 _TYPES: Final[Mapping[Kind, str]] = {Kind.BOOL: "", Kind.FLOAT: "eEfFgG%"}
@@ -38,7 +35,7 @@ _NO_PART: Final[Mapping[str, str]] = {"sign": "sign", "alternate": "#", "zero": 
 
 def formats(message: str) -> tuple[str, ...] | None:
     """The format of each value that a message takes, "" for a plain `{}`; None for a message with a brace that stands alone."""
-    marks = list(_MARK.finditer(message))
+    marks = list(re.finditer(_MARK, message))
     if any(mark[0] in ("{", "}") for mark in marks):
         return None
     return tuple([mark["format"] or "" for mark in marks if mark["hole"] is not None])
@@ -48,7 +45,7 @@ def format_fault(spec: str, type_: Type) -> str:
     """Why a value of a type, or its components, cannot be written in a format; "" where they can."""
     if type_.is_tile:
         return f"a {type_} has no format: scalars and vectors are written"
-    found = _FORMAT.fullmatch(spec)
+    found = re.fullmatch(_FORMAT, spec)
     if found is None:
         return f"{spec!r} is no format"
     kind, types = type_.scalar.kind, _TYPES.get(type_.scalar.kind, _WHOLE)
@@ -77,7 +74,7 @@ def filled(message: str, values: Iterable[tuple[Type, Sequence[int]]]) -> str:
         parts = [_formatted(type_.scalar, bits, mark["format"] or "") for bits in found]
         return f"({', '.join(parts)})" if type_.is_vector else parts[0]
 
-    return _MARK.sub(text, message)
+    return re.sub(_MARK, text, message)
 
 
 def _formatted(type_: Type, bits: int, spec: str) -> str:
@@ -85,7 +82,7 @@ def _formatted(type_: Type, bits: int, spec: str) -> str:
     plain = literal_text(type_, bits, False)
     if not spec or type_.kind is Kind.BOOL:
         return format(plain, spec)
-    value, found = decode(type_, bits), _FORMAT.fullmatch(spec)
+    value, found = decode(type_, bits), re.fullmatch(_FORMAT, spec)
     assert found is not None  # `format_fault` has looked
     if type_.is_float and math.isfinite(value) and not found["type"] and not found["precision"]:
         value = float(plain)  # of which Python writes as many digits
@@ -102,7 +99,7 @@ def spread(message: str, types: Sequence[Type]) -> str:
         type_ = next(following)
         return f"({', '.join([mark[0]] * type_.lanes)})" if type_.is_vector else mark[0]
 
-    return _MARK.sub(hole, message)
+    return re.sub(_MARK, hole, message)
 
 
 def words_of(type_: Type) -> int:

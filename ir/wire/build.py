@@ -17,20 +17,17 @@ from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, Statement, Subgr
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_op import TileOp
-from vyre_py.ir.wire.codes import OPERAND_KINDS
+from vyre_py.ir.wire.codes import ACCESSES, OPERAND_KINDS, SPACES, TYPES_BY_CODE
 from vyre_py.ir.wire.flat import Fault, Flat
 from vyre_py.ir.wire.size_table import sizes_of
 from vyre_py.ir.wire.tables import (
-    ACCESSES,
     ATOMICS_BY_CODE,
     CALL_CODE,
     KINDS,
     NUMBERS,
     OPS_BY_CODE,
-    SPACES,
     SUBGROUPS_BY_CODE,
     TILE_OPS_BY_CODE,
-    TYPES_BY_CODE,
     numbers_of,
 )
 from vyre_py.ir.wire.value_types import types_of

@@ -15,11 +15,12 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.wire.build import build
-from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
+from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.flatten import flatten
 from vyre_py.ir.wire.intern import Strings, arrange
 from vyre_py.ir.wire.size_table import SizeError, SizeTable, read_size
+from vyre_py.ir.wire.statement_codes import CODES
 from vyre_py.ir.wire.tables import REFERS, REFERS_STRING
 from vyre_py.ir.wire.verify import verify
 

@@ -27,7 +27,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Op
 from vyre_py.ir.language.types import Array, Type
 from vyre_py.ir.language.walks import Handlers
-from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES
+from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES, TYPE_NUMBERS
 from vyre_py.ir.wire.flat import EMPTY, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
 from vyre_py.ir.wire.size_table import SizeTable
@@ -41,7 +41,6 @@ from vyre_py.ir.wire.tables import (
     OP_CODES,
     SUBGROUP_CODES,
     TILE_CODES,
-    TYPE_NUMBERS,
     ref_of,
 )
 from vyre_py.ir.wire.value_types import types_of

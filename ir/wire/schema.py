@@ -8,9 +8,10 @@ from typing import Any, Final
 from vyre_py.ir.check.limits import MAX_FUNCTIONS, MAX_NAME, MAX_STATEMENTS
 from vyre_py.ir.language.dims import DIM_OPS, SIZE_LIMIT, WORD_LIMIT
 from vyre_py.ir.language.types import SCALARS, Kind
-from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
+from vyre_py.ir.wire.codes import ACCESS_CODES, SCALAR_CODES, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import PLACE_FIELDS
 from vyre_py.ir.wire.json.json_form import FUNCTIONS, REF_KEYS, REQUIRED, VERSION
+from vyre_py.ir.wire.statement_codes import CODES
 from vyre_py.ir.wire.tables import NUMBER_BITS, NUMBERS, TYPED
 
 __all__ = ["schema"]

@@ -11,9 +11,8 @@ from typing import Final
 
 from vyre_py.ir.language.dims import DIM_OPS, MAX_DIM_TERMS, SIZE_LIMIT, WORD_LIMIT, Dim, DimConst, DimExpr, DimOp
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.wire.codes import SIZE_CODES, SIZE_CONST, SIZE_DIM
+from vyre_py.ir.wire.codes import SIZE_CODES, SIZE_CONST, SIZE_DIM, SIZE_OPS
 from vyre_py.ir.wire.flat import Fault
-from vyre_py.ir.wire.tables import SIZE_OPS
 
 __all__ = ["Nested", "SizeError", "SizeRow", "SizeTable", "ranked", "read_size", "size_value", "sizes_of"]
 

@@ -7,19 +7,19 @@ from typing import Final
 
 import numpy as np
 
-from vyre_py.ir.language.nodes import STATEMENTS, Access, End, Memory, Space, Statement, TileLoad, Var, Variable
+from vyre_py.ir.language.nodes import STATEMENTS, End, Memory, Statement, TileLoad, Var, Variable
 from vyre_py.ir.language.op import AtomicOp, Op, SubgroupOp
 from vyre_py.ir.language.ops import ATOMICS_BY_SPELLING, OPS, SUBGROUPS
 from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
-from vyre_py.ir.language.types import TYPES, Array, Type
-from vyre_py.ir.wire.codes import ACCESS_CODES, CALL, CODES, SCALAR_CODES, SIZE_CODES, SPACE_CODES, TYPE_CODES
+from vyre_py.ir.language.types import Array
+from vyre_py.ir.wire.codes import ACCESSES, SCALAR_CODES, SPACES, TYPES_BY_CODE
+from vyre_py.ir.wire.statement_codes import CALL, CODES
 
 __all__ = [
-    "ACCESSES", "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CALL_CODE", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE",
-    "IS_TYPE", "KINDS", "MAKES_TILES", "NUMBERS", "NUMBER_BITS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY",
-    "REFERS_NUMBERS", "REFERS_STRING", "REFERS_VARIABLE", "SIZE_OPS", "SPACES", "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TILE_CODES", "TILE_OPS_BY_CODE",
-    "TYPED", "TYPES_BY_CODE", "TYPE_NUMBERS", "numbers_of", "ref_of",
+    "ATOMICS_BY_CODE", "ATOMIC_CODES", "BINDS", "CALL_CODE", "CLOSES", "CONSTANT_MASKS", "IS_ACCESS", "IS_CODE", "IS_SCALAR", "IS_SPACE", "IS_TYPE", "KINDS",
+    "MAKES_TILES", "NUMBERS", "NUMBER_BITS", "OPENS", "OPS_BY_CODE", "OP_CODES", "REFERS", "REFERS_FUNCTION", "REFERS_MEMORY", "REFERS_NUMBERS",
+    "REFERS_STRING", "REFERS_VARIABLE", "SUBGROUPS_BY_CODE", "SUBGROUP_CODES", "TILE_CODES", "TILE_OPS_BY_CODE", "TYPED", "numbers_of", "ref_of",
 ]
 
 OPS_BY_CODE: Final[Mapping[int, Op]] = {CODES[name]: row for name, row in OPS.items()}
@@ -30,11 +30,6 @@ OP_CODES: Final[Mapping[Op, int]] = {row: code for code, row in OPS_BY_CODE.item
 ATOMIC_CODES: Final[Mapping[AtomicOp, int]] = {row: code for code, row in ATOMICS_BY_CODE.items()}
 SUBGROUP_CODES: Final[Mapping[SubgroupOp, int]] = {row: code for code, row in SUBGROUPS_BY_CODE.items()}
 TILE_CODES: Final[Mapping[TileOp, int]] = {row: code for code, row in TILE_OPS_BY_CODE.items()}
-TYPES_BY_CODE: Final[Mapping[int, Type]] = {TYPE_CODES[name]: type_ for name, type_ in TYPES.items()}
-TYPE_NUMBERS: Final[Mapping[Type, int]] = {type_: code for code, type_ in TYPES_BY_CODE.items()}
-SPACES: Final[Mapping[int, Space]] = {SPACE_CODES[space.value]: space for space in Space}
-ACCESSES: Final[Mapping[int, Access]] = {ACCESS_CODES[access.value]: access for access in Access}
-SIZE_OPS: Final[Mapping[int, str]] = {code: name for name, code in SIZE_CODES.items()}
 CALL_CODE: Final = CODES[CALL]
 # The kinds of statements that have a code of their own, by it.
 KINDS: Final[Mapping[int, type[Statement]]] = {CODES[kind.spelling]: kind for kind in STATEMENTS if kind.spelling}

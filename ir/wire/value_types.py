@@ -21,9 +21,9 @@ from typing import Final
 from vyre_py.ir.language.nodes import Get, TileLoad, Var
 from vyre_py.ir.language.tiles.tile_op import TileOp, broadcast, is_tile_shape
 from vyre_py.ir.language.types import Type, tile_of, u32
-from vyre_py.ir.wire.codes import OPERAND_KINDS
+from vyre_py.ir.wire.codes import OPERAND_KINDS, TYPES_BY_CODE
 from vyre_py.ir.wire.flat import Flat
-from vyre_py.ir.wire.tables import BINDS, MAKES_TILES, OPS_BY_CODE, TILE_OPS_BY_CODE, TYPES_BY_CODE
+from vyre_py.ir.wire.tables import BINDS, MAKES_TILES, OPS_BY_CODE, TILE_OPS_BY_CODE
 
 __all__ = ["types_of"]
 

@@ -24,9 +24,10 @@ import numpy as np
 
 from vyre_py.ir.check.limits import MAX_FUNCTIONS, MAX_NAME, MAX_NESTING, MAX_STATEMENTS
 from vyre_py.ir.language.types import Array
-from vyre_py.ir.wire.codes import CODES, OPERAND_KINDS
+from vyre_py.ir.wire.codes import OPERAND_KINDS
 from vyre_py.ir.wire.flat import Fault, Flat
 from vyre_py.ir.wire.size_table import ranked
+from vyre_py.ir.wire.statement_codes import CODES
 from vyre_py.ir.wire.tables import (
     BINDS,
     CLOSES,

@@ -10,17 +10,22 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.wire.record import DIGEST_BYTES, Flaw, Malformed, digest, view_of
 from vyre_py.lowering.artifact.form import FILE, MAX_BYTES, MAX_TARGET, SECTION, SECTION_KINDS, VERSION
 from vyre_py.lowering.artifact.parts import Interface, Part
 from vyre_py.lowering.artifact.reader import read_interface, read_part
-from vyre_py.lowering.artifact.writer import write_interface, write_part
 from vyre_py.lowering.errors import ArtifactError
 from vyre_py.lowering.files import reading, replacing
 
 if TYPE_CHECKING:
     from vyre_py.lowering.artifact.artifact import Artifact
+
+if TYPE_CHECKING:
+    from vyre_py.lowering.artifact import writer
+else:
+    (writer,) = deferred("vyre_py.lowering.artifact", "writer")
 
 __all__ = ["decode", "decode_part", "encode", "encode_part", "load", "save"]
 
@@ -36,8 +41,8 @@ _KIND_NAMES: Final = {number: name for name, number in SECTION_KINDS.items()}
 def encode(artifact: Artifact, version: tuple[int, int] = VERSION) -> bytes:
     """The bytes of an artifact; the same for the same artifact. Raises ArtifactError for what has no place in them, in an older version for what
     came later. What is written has been read once."""
-    sections = [("interface", "interface", write_interface(artifact, version))]
-    sections += [("part", part.target.name, write_part(part, artifact.interface, version)) for part in artifact.parts]
+    sections = [("interface", "interface", writer.write_interface(artifact, version))]
+    sections += [("part", part.target.name, writer.write_part(part, artifact.interface, version)) for part in artifact.parts]
     begin = FILE.least + len(sections) * SECTION.head.size
     rows: list[bytes] = []
     for kind, name, data in sections:
@@ -71,7 +76,7 @@ def decode(data: bytes | bytearray | memoryview) -> Contents:
 
 def encode_part(part: Part, interface: Interface) -> bytes:
     """The bytes of one part, without a digest: a cache keeps one of its own. Raises ArtifactError for what has no place in them."""
-    made = write_part(part, interface)
+    made = writer.write_part(part, interface)
     read_part(memoryview(made), interface)
     return made
 

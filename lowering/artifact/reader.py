@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.ir.check.facts import CAPABILITIES
 from vyre_py.ir.check.limits import MAX_NAME, MAX_RANK, MAX_WORKGROUP, MAX_WORKGROUP_Z, SPACE_LIMITS_BYTES
-from vyre_py.ir.imports import imported
+from vyre_py.ir.imports import deferred, imported
 from vyre_py.ir.language.dims import Dim, DimExpr, Grid
 from vyre_py.ir.language.errors import Place, shown
-from vyre_py.ir.language.nodes import Memory, Param, Space
+from vyre_py.ir.language.nodes import REPORT_HEAD_WORDS, REPORT_MAX_WORDS, Memory, Param, Space
 from vyre_py.ir.language.types import Type
-from vyre_py.ir.text.messages import HEAD_WORDS, MAX_WORDS, format_fault, formats
+from vyre_py.ir.wire.codes import ACCESSES, TYPES_BY_CODE
 from vyre_py.ir.wire.record import DIGEST_BYTES
-from vyre_py.ir.wire.tables import ACCESSES, TYPES_BY_CODE
 from vyre_py.lowering.artifact.form import (
     FORMATS,
     IMAGE_CODES,
@@ -39,6 +38,11 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.reports import Form
 from vyre_py.lowering.target import Target, parse_target
+
+if TYPE_CHECKING:
+    from vyre_py.ir.text import messages
+else:
+    (messages,) = deferred("vyre_py.ir.text", "messages")
 
 __all__ = ["read_interface", "read_part"]
 
@@ -106,9 +110,9 @@ def _form(section: Section, row: Row) -> Form:
     types = tuple([_type(section, code) for (code,) in section.take("values", values)])
     message, where = section.string(text), section.string(file)
     form = Form(bool(asserts), message, types, Place(where, line, column) if where else None)
-    specs = formats(message) or ()
-    fits = len(specs) == len(types) and formats(message) is not None and not any(map(format_fault, specs, types))
-    if len(message) > MAX_NAME or not fits or form.words > HEAD_WORDS + MAX_WORDS:
+    specs = messages.formats(message) or ()
+    fits = len(specs) == len(types) and messages.formats(message) is not None and not any(map(messages.format_fault, specs, types))
+    if len(message) > MAX_NAME or not fits or form.words > REPORT_HEAD_WORDS + REPORT_MAX_WORDS:
         raise section.fault(f"the message {shown(message)} is too long, or not one of {len(types)} values that a report holds")
     return form
 

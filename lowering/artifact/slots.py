@@ -13,7 +13,7 @@ from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Access, Memory, Param, Space
 from vyre_py.ir.language.types import Type, i64, u32, u64
-from vyre_py.ir.wire.tables import TYPES_BY_CODE
+from vyre_py.ir.wire.codes import TYPES_BY_CODE
 from vyre_py.lowering.artifact.form import SLOT_CODES
 from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.artifact.section import Row, Section

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.imports import imported
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.nodes import Memory, Param
-from vyre_py.ir.wire.codes import ACCESS_CODES
+from vyre_py.ir.wire.codes import ACCESS_CODES, TYPE_NUMBERS
 from vyre_py.ir.wire.flat import Fault
 from vyre_py.ir.wire.intern import Strings
 from vyre_py.ir.wire.record import DIGEST_BYTES, Malformed
 from vyre_py.ir.wire.size_table import SizeTable
-from vyre_py.ir.wire.tables import TYPE_NUMBERS
 from vyre_py.lowering.artifact.form import (
     BUFFER,
     DIM,

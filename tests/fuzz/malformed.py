@@ -45,9 +45,9 @@ from vyre_py.ir.language.types import TYPES  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
 from vyre_py.ir.text.printer import print_program  # noqa: E402 - as above
 from vyre_py.ir.wire.binary import PROGRAM  # noqa: E402 - as above
-from vyre_py.ir.wire.codes import CODES  # noqa: E402 - as above
 from vyre_py.ir.wire.flat import COLUMNS, COUNTS  # noqa: E402 - as above
 from vyre_py.ir.wire.record import DIGEST_BYTES  # noqa: E402 - as above
+from vyre_py.ir.wire.statement_codes import CODES  # noqa: E402 - as above
 from vyre_py.lowering.compile import compile_for  # noqa: E402 - as above
 from vyre_py.lowering.errors import Unsupported  # noqa: E402 - as above
 from vyre_py.lowering.target import parse_target  # noqa: E402 - as above

@@ -5,15 +5,18 @@ This module is also the program that such a process runs: `python test_imports.p
 
 from __future__ import annotations
 
+import ast
 import faulthandler
 import os
 import signal
 import subprocess
 import sys
 import threading
+import types
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from tree import ROOT
 
 import vyre_py as vp
 from vyre_py.ir import imports
-from vyre_py.ir.imports import hold_imports, importing, release_imports
+from vyre_py.ir.imports import deferred, hold_imports, importing, made_once, release_imports
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -199,6 +202,59 @@ def test_a_fork_that_waits_in_vain_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
     assert importing._is_owned()  # type: ignore[attr-defined]  # of the lock that C makes, which has no stub
     release_imports()
     assert not importing._is_owned()  # type: ignore[attr-defined]  # as above
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["called", "held before"])
+def test_a_deferred_module_is_imported_by_the_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+    (tmp_path / "deferred_one.py").write_text("def double(x): return 2 * x\nclass Pair:\n    def __init__(self, a, b=1): self.sum = a + b\n", encoding="ascii")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = types.ModuleType("deferred_package")
+    module.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, "deferred_package", module)
+    one, other = deferred("deferred_package", "deferred_one", "deferred_two")
+    double = one.double if held else None
+    assert "deferred_package.deferred_one" not in sys.modules
+    assert (double or one.double)(4) == 8
+    assert sys.modules["deferred_package.deferred_one"].double is one.double
+    assert one.Pair(2, b=3).sum == 5
+    with pytest.raises(AttributeError, match="triple"):
+        one.triple(1)
+    with pytest.raises(ModuleNotFoundError, match="deferred_two"):
+        other.double(1)
+    assert not hasattr(one, "__wrapped__"), "what Python asks of any object is no function of the module"
+    del sys.modules["deferred_package.deferred_one"]
+
+
+def test_what_is_made_once() -> None:
+    asked = []
+
+    def scaled(by: int, *, more: int) -> Callable[[int], int]:
+        asked.append(by)
+        return lambda x: x * by + more
+
+    made = made_once(scaled, 3, more=1)
+    assert not asked
+    assert [made(k) for k in range(3)] == [1, 4, 7]
+    assert asked == [3]
+
+
+def test_every_deferred_name_is_there() -> None:
+    """What stands for modules has what is asked of it, and that can be called."""
+    seen = 0
+    for path in (path for folder in ("ir", "lowering", "drivers", "vyre_py") for path in (ROOT / folder).rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+        stand_ins: dict[str, str] = {}
+        for node in nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "deferred":
+                package, *modules = [ast.literal_eval(argument) for argument in node.value.args]
+                (target,) = node.targets
+                assert isinstance(target, ast.Tuple)
+                stand_ins |= {ast.unparse(name): f"{package}.{module}" for name, module in zip(target.elts, modules, strict=True)}
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in stand_ins:
+                seen += 1
+                assert callable(getattr(import_module(stand_ins[node.value.id]), node.attr)), f"{path}:{node.lineno}"
+    assert seen > 100
 
 
 if __name__ == "__main__":

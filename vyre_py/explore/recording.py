@@ -27,6 +27,7 @@ from vyre_py.ir.interpret.watched import Watch, WatchedMachine
 from vyre_py.ir.interpret.watched_tiles import WatchedTileMachine
 from vyre_py.ir.language.errors import RaceError, UnwrittenRead, printable
 from vyre_py.ir.language.nodes import (
+    REPORT_HEAD_WORDS,
     Assert,
     Atomic,
     CopyAsync,
@@ -49,7 +50,6 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import Handlers
 from vyre_py.ir.passes import unoptimised
-from vyre_py.ir.text.messages import HEAD_WORDS
 from vyre_py.lowering.kinds import expanded_for
 from vyre_py.lowering.reports import Form, forms_of
 
@@ -354,7 +354,8 @@ def _run(
     failed = reports.failed
     if failed is not None:
         where = next((m for m in notes.moments if m["bad"] and m["does"] == Assert.spelling), None)
-        form = next(form for form in forms_of(program) if form.asserts and form.message == failed.message and form.words == HEAD_WORDS + len(failed.words))
+        words = REPORT_HEAD_WORDS + len(failed.words)
+        form = next(form for form in forms_of(program) if form.asserts and form.message == failed.message and form.words == words)
         what = f"an assert failed first in invocation {failed.global_id}: {printable(form.text(failed.words))}"
         line = where["line"] if where is not None else 0
         findings.append({"kind": "assert", "code": "", "message": what, "help": "", "line": line, "elements": notes.faults.elements("assert")})

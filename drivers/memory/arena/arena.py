@@ -120,7 +120,6 @@ class ArenaPool:
         self._kept: list[tuple[int, Any]] = []  # size in bytes, handle
         # A finaliser may run in the middle of any method, in the same thread.
         self._lock = threading.RLock()
-        device.telemetry.gauge("arena_kept_bytes", lambda: self.kept_bytes)
 
     @property
     def kept_bytes(self) -> int:

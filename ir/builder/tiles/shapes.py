@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vyre_py.ir.builder.refusals import PYTHON
-from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape
 from vyre_py.ir.builder.where import fail
+from vyre_py.ir.imports import deferred
+from vyre_py.ir.language.describe import PYTHON
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder.tiles import tile_refusals
+else:
+    (tile_refusals,) = deferred("vyre_py.ir.builder.tiles", "tile_refusals")
 
 __all__ = ["Shape", "axis_of", "extents_along", "extents_of", "stored_along"]
 
@@ -28,7 +34,7 @@ def extents_of(shape: object) -> tuple[int, ...]:
     """The extents of a tile. Raises ValidationError: V601 for what are no whole numbers, V604 for those that no tile has."""
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     extents = tuple([_whole("an extent of a tile", extent) for extent in given])
-    if (fault := refusal_shape(extents, PYTHON)) is not None:
+    if (fault := tile_refusals.refusal_shape(extents, PYTHON)) is not None:
         fail("V604", *fault)
     return extents
 

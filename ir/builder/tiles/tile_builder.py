@@ -9,12 +9,12 @@ from vyre_py.ir.builder.common_builder import CommonBuilder
 from vyre_py.ir.builder.expressions import Expr, Operand, require_type
 from vyre_py.ir.builder.handles import VariableHandle
 from vyre_py.ir.builder.program_builder import ProgramBuilder
-from vyre_py.ir.builder.refusals import PYTHON
 from vyre_py.ir.builder.tiles.shapes import Shape, axis_of, extents_of
 from vyre_py.ir.builder.tiles.tile_array import TileArrayHandle
 from vyre_py.ir.builder.tiles.tile_emitter import TileEmitter
 from vyre_py.ir.builder.where import fail, missing
 from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.describe import PYTHON
 from vyre_py.ir.language.dims import OF_TILES
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory

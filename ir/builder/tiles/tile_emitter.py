@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from vyre_py.ir.builder.emission import Emitter
 from vyre_py.ir.builder.expressions import Expr, Index, Operand
 from vyre_py.ir.builder.hints import convert_hint
-from vyre_py.ir.builder.refusals import PYTHON
 from vyre_py.ir.builder.tiles.shapes import extents_along, stored_along
 from vyre_py.ir.builder.tiles.tile_refusals import refusal_tile
 from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.assembler import OperandTypeError
+from vyre_py.ir.language.describe import PYTHON
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Atom, Memory
 from vyre_py.ir.language.op import RELAXED, Scope

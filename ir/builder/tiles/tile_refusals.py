@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vyre_py.ir.builder.refusals import TEXT, Dialect
-from vyre_py.ir.language.describe import family
+from vyre_py.ir.language.describe import TEXT, Dialect, family
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.tiles.tile_op import MAX_TILE_ELEMENTS, MAX_TILE_RANK, TileOp, is_tile_shape
 from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES

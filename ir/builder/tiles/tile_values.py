@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.builder.tiles.shapes import Shape, axis_of, extents_of
 from vyre_py.ir.builder.where import fail
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.expressions import Expr
+    from vyre_py.ir.builder.tiles.shapes import Shape
+
+if TYPE_CHECKING:
+    from vyre_py.ir.builder.tiles import shapes
+else:
+    (shapes,) = deferred("vyre_py.ir.builder.tiles", "shapes")
 
 __all__ = ["TileValue"]
 
@@ -53,7 +59,7 @@ class TileValue:
 
     def reshape(self, shape: Shape) -> Expr:
         """The elements in the same order, the last axis fastest, as a tile of this shape, which has as many."""
-        return self._tile("reshape", *extents_of(shape))
+        return self._tile("reshape", *shapes.extents_of(shape))
 
     def item(self) -> Expr:
         """The element of a tile that has one, as a scalar."""
@@ -74,7 +80,7 @@ class TileValue:
 
     def _axis(self, axis: int) -> int:
         type_ = self.type
-        return axis_of(str(type_), len(type_.shape), axis) if type_.is_tile else 0  # without axes the op itself is refused
+        return shapes.axis_of(str(type_), len(type_.shape), axis) if type_.is_tile else 0  # without axes the op itself is refused
 
 
 def _fold(op: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.evaluate import tensor_cores, tile_meanings
+from vyre_py.ir.imports import deferred, made_once
 from vyre_py.ir.language.ops import FOLDS
 from vyre_py.ir.language.tiles.tile_op import (
     TileOp,
@@ -19,6 +19,11 @@ from vyre_py.ir.language.tiles.tile_op import (
     transposed,
 )
 from vyre_py.ir.language.types import SCALARS, Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8, u32
+
+if TYPE_CHECKING:
+    from vyre_py.ir.evaluate import tensor_cores, tile_meanings
+else:  # the interpreter alone calls them
+    tensor_cores, tile_meanings = deferred("vyre_py.ir.evaluate", "tensor_cores", "tile_meanings")
 
 __all__ = ["MMA_TYPES", "TILE_OPS"]
 
@@ -44,11 +49,11 @@ def _cores_multiply(a: Type, b: Type, to: Type) -> bool:
 def _folds() -> Iterator[TileOp]:
     for number, (name, fold, of) in enumerate(FOLDS):
         doc = f"{name} along an axis, which has extent 1 then: x[i] = {name}(x[i], x[i + h]) where there is such an element, for h = P / 2, ..., 2, 1, with P the least power of two from the extent on."
-        yield TileOp(f"reduce_{name}", 32 + number, ("x",), ("axis",), of, folded, tile_meanings.reduction(fold), doc, name)
+        yield TileOp(f"reduce_{name}", 32 + number, ("x",), ("axis",), of, folded, made_once(tile_meanings.reduction, fold), doc, name)
         doc = f"{name} of the elements up to each along an axis: x[i] = {name}(x[i], x[i - d]) where there is such an element, for d = 1, 2, 4, ... below the extent."
-        yield TileOp(f"inclusive_{name}", 48 + number, ("x",), ("axis",), of, scanned, tile_meanings.scan(name, fold, exclusive=False), doc, name)
+        yield TileOp(f"inclusive_{name}", 48 + number, ("x",), ("axis",), of, scanned, made_once(tile_meanings.scan, name, fold, exclusive=False), doc, name)
         doc = f"{name} of the elements before each along an axis: inclusive_{name} of the one before, for the first the identity."
-        yield TileOp(f"exclusive_{name}", 64 + number, ("x",), ("axis",), of, scanned, tile_meanings.scan(name, fold, exclusive=True), doc, name)
+        yield TileOp(f"exclusive_{name}", 64 + number, ("x",), ("axis",), of, scanned, made_once(tile_meanings.scan, name, fold, exclusive=True), doc, name)
 
 
 TILE_OPS: Final[Mapping[str, TileOp]] = {

@@ -18,7 +18,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import SCALARS, Array
 from vyre_py.ir.wire.build import build
-from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
+from vyre_py.ir.wire.codes import ACCESS_CODES, OPERAND_KINDS, SPACE_CODES, TYPE_CODES
 from vyre_py.ir.wire.flat import EMPTY, PLACE_FIELDS, Fault, Flat
 from vyre_py.ir.wire.intern import Constants, Strings, arrange
 from vyre_py.ir.wire.json.json_form import (
@@ -34,6 +34,7 @@ from vyre_py.ir.wire.json.json_numbers import bits_of
 from vyre_py.ir.wire.json.json_text import JsonText, Wrong
 from vyre_py.ir.wire.json.json_values import list_of, mapping_of, text_of, whole_of, word_of
 from vyre_py.ir.wire.size_table import SizeError, SizeTable, read_size
+from vyre_py.ir.wire.statement_codes import CODES
 from vyre_py.ir.wire.tables import NUMBER_BITS, NUMBERS, TYPED, ref_of
 from vyre_py.ir.wire.verify import MAX_DECLARATIONS, verify
 

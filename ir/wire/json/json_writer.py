@@ -14,17 +14,18 @@ from vyre_py.ir.language.types import Type, decode
 from vyre_py.ir.wire.binary import verified
 from vyre_py.ir.wire.codes import (
     ACCESS_CODES,
-    CODE_NAMES,
-    CODES,
     OPERAND_KINDS,
     SIZE_CONST,
     SIZE_DIM,
+    SIZE_OPS,
     SPACE_CODES,
     TYPE_NAMES,
+    TYPES_BY_CODE,
 )
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.json.json_form import EXACT_INTEGERS, FUNCTIONS, MAX_TEXT, REF_KEYS, VERSION
-from vyre_py.ir.wire.tables import NUMBERS, SIZE_OPS, TYPES_BY_CODE, numbers_of
+from vyre_py.ir.wire.statement_codes import CODE_NAMES, CODES
+from vyre_py.ir.wire.tables import NUMBERS, numbers_of
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program

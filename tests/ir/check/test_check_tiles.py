@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from check_programs import codes, loose
 
-from vyre_py.ir.builder.refusals import PYTHON, TEXT, Dialect
 from vyre_py.ir.builder.tiles.tile_refusals import refusal_tile
 from vyre_py.ir.language.assembler import Assembler
+from vyre_py.ir.language.describe import PYTHON, TEXT, Dialect
 from vyre_py.ir.language.dims import OF_TILES, DimConst, Grid
 from vyre_py.ir.language.nodes import (
     Access,

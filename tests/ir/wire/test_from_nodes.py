@@ -18,10 +18,11 @@ from vyre_py.ir.language.nodes import Access, Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import encode, f32, u32
 from vyre_py.ir.text.parser import parse
-from vyre_py.ir.wire.codes import ACCESS_CODES, CODES, SPACE_CODES, TYPE_CODES, TYPE_NAMES
+from vyre_py.ir.wire.codes import ACCESS_CODES, SPACE_CODES, TYPE_CODES, TYPE_NAMES
 from vyre_py.ir.wire.flat import Flat
 from vyre_py.ir.wire.flatten import flatten
 from vyre_py.ir.wire.size_table import size_value
+from vyre_py.ir.wire.statement_codes import CODES
 
 
 def arrays_of(program: Program) -> dict[str, Any]:
@@ -53,8 +54,7 @@ def arrays_of(program: Program) -> dict[str, Any]:
 def size_expressions(program: Program, flat: Flat) -> list[Any]:
     """The sizes of the table, as expressions."""
     from vyre_py.ir.language.dims import DimConst, DimOp
-    from vyre_py.ir.wire.codes import SIZE_CONST, SIZE_DIM
-    from vyre_py.ir.wire.tables import SIZE_OPS
+    from vyre_py.ir.wire.codes import SIZE_CONST, SIZE_DIM, SIZE_OPS
 
     made: list[Any] = []
     for op, left, right in zip(flat.size_ops.tolist(), flat.size_left.tolist(), flat.size_right.tolist(), strict=True):

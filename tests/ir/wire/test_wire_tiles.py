@@ -42,8 +42,9 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import _TILES, Type, f32, i32, tile_of, u32, vector_of
-from vyre_py.ir.wire.codes import CODES, TYPE_CODES
+from vyre_py.ir.wire.codes import TYPE_CODES
 from vyre_py.ir.wire.record import DIGEST_BYTES
+from vyre_py.ir.wire.statement_codes import CODES
 
 ZERO = const(u32, 0)
 X = {"name": "x", "space": "buffer", "type": "f32", "shape": ["n", "n"], "access": "read_write"}

@@ -457,6 +457,25 @@ def test_workgroup_memory_that_the_launch_gives_is_counted() -> None:
 
 # ---------------------------------------------------------------- without a compiler
 
+_ALONE = """
+import sys
+import numpy as np, vyre_py as vp
+
+x = np.arange(100, dtype=np.float32)
+out = vp.device("cpu").load(vp.Artifact.load(sys.argv[1])).dispatch(x=x, y=x, a=3.0)
+assert np.array_equal(out["y"], 4 * x)
+needless = {"llvmlite", "json", "vyre_py.ir.language.ops", "vyre_py.ir.check.types", "vyre_py.ir.builder.expressions", "vyre_py.drivers.cache.disk"}
+print(*needless & sys.modules.keys())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LLVM loads code elsewhere")
+def test_an_artifact_runs_without_what_builds_and_checks_programs(tmp_path: Path) -> None:
+    compiled(AXPY, "cpu").save(tmp_path / "axpy.vyre")
+    arguments = [sys.executable, "-c", _ALONE, str(tmp_path / "axpy.vyre")]
+    assert subprocess.run(arguments, env=child_environment(), capture_output=True, text=True, check=True, timeout=60).stdout.split() == []
+
+
 _WITHOUT = """
 import sys
 sys.modules["llvmlite"] = None
