@@ -9,7 +9,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from vyre_py.drivers.cache.lookup import compiled, validated
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cores import MAX_THREADS, core_count, thread_count
 from vyre_py.drivers.cpu.launch import CpuLaunch, ReportingCpuLaunch
@@ -24,7 +23,7 @@ from vyre_py.drivers.observers import Watched
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.data_classes import dataclass
-from vyre_py.ir.imports import importing
+from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.errors import shown
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.llvm.cpu.host_targets import MAX_ELEMENTS, NATIVE, TARGETS, obstacle, rank_here
@@ -33,6 +32,11 @@ from vyre_py.lowering.target import Target
 if TYPE_CHECKING:
     from vyre_py.drivers.many.graph import Recording
     from vyre_py.drivers.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.cache import lookup
+else:
+    (lookup,) = deferred("vyre_py.drivers.cache", "lookup")
 
 __all__ = ["CpuDevice", "HostProperties"]
 
@@ -121,7 +125,7 @@ class CpuDevice(Device):
         if pipeline._source is None or pipeline.part.target.lanes == 1:
             return None
         program, options = pipeline._source
-        return self.load(compiled(validated(program), [replace(pipeline.part.target, lanes=1)], options, (), self.telemetry))
+        return self.load(lookup.compiled(lookup.validated(program), [replace(pipeline.part.target, lanes=1)], options, (), self.telemetry))
 
     # ---- memory
 
