@@ -340,7 +340,8 @@ FLOOR_RULES: Final[dict[Callable[[Sequence[Module]], Iterator[str]], tuple[tuple
     imports_make_no_circle: (
         (
             Module("ir/a.py", "from vyre_py.ir.b import x"), Module("ir/b.py", "if TYPE_CHECKING:\n    import vyre_py.ir.a\nfrom vyre_py.ir import c"),
-            Module("ir/c.py", "import vyre_py.ir.d"), Module("ir/d.py", "def f():\n    with importing:\n        from vyre_py.ir import c, e"),
+            Module("ir/c.py", "def f():\n    with importing:\n        import vyre_py.ir.d"),
+            Module("ir/d.py", "if TYPE_CHECKING:\n    from vyre_py.ir import c, e\nelse:\n    c, e = deferred('vyre_py.ir', 'c', 'e')"),
         ),
         ["vyre_py.ir.c imports vyre_py.ir.d imports vyre_py.ir.c"],
     ),
