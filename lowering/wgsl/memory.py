@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.check.facts import is_told
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, Atomic, Memory, MemoryStatement, Space, Store
 from vyre_py.ir.language.program import Program

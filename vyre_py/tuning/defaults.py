@@ -6,9 +6,9 @@ What is not here was not measured: the model of `estimate` chooses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.target import Target
 from vyre_py.ops.products import TILES
