@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from axpy import TEXT as AXPY
 from children import child_environment
+from command_line import said
 from device_kinds import need_nvjitlink
 from tree import ROOT
 
@@ -40,13 +41,6 @@ def axpy(tmp_path: Path) -> Path:
     path = tmp_path / "axpy.vir"
     path.write_text(AXPY, encoding="utf-8")
     return path
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    status = main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

@@ -11,10 +11,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from children import child_environment
+from command_line import said, told
 from tree import ROOT
 
 import vyre_py
@@ -27,20 +27,6 @@ from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.wgpu.adapter import AdapterProperties
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.settings import Settings, SettingsError, unknown_variables
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    status = main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """What a command that has to succeed reports as JSON."""
-    status, out, err = said(capsys, *arguments, "--json")
-    assert (status, err) == (0, "")
-    return dict(json.loads(out))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from axpy import TEXT as AXPY
 from children import child_environment
+from command_line import said, told
 from device_kinds import need_nvdisasm, need_nvjitlink, open_device
 
 import vyre_py as vp
@@ -55,20 +56,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("axpy.vir").write_text(AXPY, encoding="utf-8")
     Path("count.vir").write_text(COUNT, encoding="utf-8")
     return tmp_path
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    status = main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """What a command that has to succeed reports as JSON."""
-    status, out, err = said(capsys, *arguments, "--json")
-    assert (status, err) == (0, "")
-    return dict(json.loads(out))
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from axpy import AXPY
 from device_kinds import KINDS, open_device
+from long_loop import LONG
 
 import vyre_py as vp
 from vyre_py.drivers.errors import BindingError, DispatchTimeout
@@ -26,18 +27,6 @@ SPREAD = parse("""program spread(n) workgroup(64) over(n) {
   if i > 0u32 && i < n && x[i - 1u32] > x[i] {
     x[i] = x[i - 1u32]
     changed[0u32] = 1u32
-  }
-}""")
-
-# A loop over which no compiler finds a formula: long on the device, nothing for the host that waits.
-LONG = parse("""program long workgroup(1) over(1) {
-  param turns: u32
-  buffer y: u32[1] read_write
-  var k: u32 = 0u32
-  loop {
-    if k == turns { break }
-    k = k + 1u32
-    y[0u32] = y[0u32] * 1664525u32
   }
 }""")
 

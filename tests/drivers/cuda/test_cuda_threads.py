@@ -19,6 +19,7 @@ from axpy import AXPY, axpy_kernel
 from device_kinds import open_device
 from fake_cuda import CUresult
 from inject import InjectedDriver, ramp
+from long_loop import LONG
 
 import vyre_py as vp
 from vyre_py.drivers.cuda.device import CudaDevice
@@ -471,19 +472,6 @@ def test_captures_beside_launches_on_a_gpu() -> None:
 
 
 # ---------------------------------------------------------------- a full queue
-
-# A loop over which no compiler finds a formula.
-LONG = parse("""program long workgroup(1) over(1) {
-  param turns: u32
-  buffer y: u32[1] read_write
-  var k: u32 = 0u32
-  loop {
-    if k == turns { break }
-    k = k + 1u32
-    y[0u32] = y[0u32] * 1664525u32
-  }
-}""")
-
 
 def test_a_full_queue_holds_up_one_thread_only() -> None:
     """The driver has a thread wait once about a thousand launches are enqueued behind a slow one. Others go on: the interpreter's lock is given up."""

@@ -21,6 +21,7 @@ import vyre_py as vp
 from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.errors import DeviceLost
+from vyre_py.drivers.sharing.c_callable import CCallableWords, CKernel
 from vyre_py.drivers.sharing.c_launch import ABI_VERSION, DEVICES, CLaunchWords, CParameter
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import ToolchainError, Unsupported
@@ -65,22 +66,26 @@ def bound(device, n=1000, a=2.0):
 
 def test_the_header_and_the_structures_agree(tmp_path):
     """Offsets and sizes as a C compiler has them."""
-    structures = {"vyre_launch_t": CLaunchWords, "vyre_parameter_t": CParameter}
+    structures = {
+        "vyre_launch_t": CLaunchWords, "vyre_parameter_t": CParameter, "vyre_callable_t": CCallableWords, "vyre_callable_kernel_t": CKernel,
+    }  # fmt: skip
     rows = [(kind, name, structure) for kind, structure in structures.items() for name, *_ in structure._fields_]
-    prints = "\n".join([f'printf("%d ", (int)offsetof({kind}, {name}));' for kind, name, _ in rows])
+    prints = "\n".join([
+        *[f'printf("%d ", (int)offsetof({kind}, {name}));' for kind, name, _ in rows], *[f'printf("%d ", (int)sizeof({kind}));' for kind in structures],
+    ])  # fmt: skip
     source = tmp_path / "offsets.c"
     source.write_text(f"""#include <vyre.h>
 #include <stddef.h>
 #include <stdio.h>
 int main(void) {{
 {prints}
-printf("%d %d %d", (int)sizeof(vyre_launch_t), (int)sizeof(vyre_parameter_t), VYRE_ABI_VERSION);
+printf("%d", VYRE_ABI_VERSION);
 return 0; }}
 """)
     program = compile_c(tmp_path / "offsets", [source], f"-I{vp.include_dir()}", "-pedantic")
     found = list(map(int, subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()))
     wanted = [getattr(structure, name).offset for _, name, structure in rows]
-    assert found == [*wanted, ctypes.sizeof(CLaunchWords), ctypes.sizeof(CParameter), ABI_VERSION]
+    assert found == [*wanted, *map(ctypes.sizeof, structures.values()), ABI_VERSION]
 
 
 @pytest.mark.parametrize("standard", ["c99", "c11", "c++98", "c++17"])

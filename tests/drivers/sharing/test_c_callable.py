@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import random
-import subprocess
 import threading
 
 import numpy as np
 import pytest
 from axpy import TEXT_64 as AXPY
-from compilers import compile_c
 from device_kinds import open_device
 from exported_c import Exported, artifact_of
 
 import vyre_py as vp
 from vyre_py.drivers.cpu.device import CpuDevice
-from vyre_py.drivers.sharing.c_callable import CCallableWords, CKernel
+from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.statuses import CStatus
@@ -64,26 +62,6 @@ def given_to(exported, made):
     known = {axis for memory in interface.buffers for axis in memory.shape}
     sizes += [-1 if dim in known else getattr(made, f"dim{number}") for number, dim in enumerate(interface.dims)]
     return addresses, sizes, params
-
-
-def test_the_header_and_the_structures_agree(tmp_path):
-    """Offsets and sizes as a C compiler has them."""
-    structures = {"vyre_callable_t": CCallableWords, "vyre_callable_kernel_t": CKernel}
-    rows = [(kind, name, structure) for kind, structure in structures.items() for name, *_ in structure._fields_]
-    prints = "\n".join([f'printf("%d ", (int)offsetof({kind}, {name}));' for kind, name, _ in rows])
-    source = tmp_path / "offsets.c"
-    source.write_text(f"""#include <vyre.h>
-#include <stddef.h>
-#include <stdio.h>
-int main(void) {{
-{prints}
-printf("%d %d", (int)sizeof(vyre_callable_t), (int)sizeof(vyre_callable_kernel_t));
-return 0; }}
-""")
-    program = compile_c(tmp_path / "offsets", [source], f"-I{vp.include_dir()}", "-pedantic")
-    found = list(map(int, subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()))
-    wanted = [getattr(structure, name).offset for _, name, structure in rows]
-    assert found == [*wanted, ctypes.sizeof(CCallableWords), ctypes.sizeof(CKernel)]
 
 
 def test_a_function_of_any_sizes():
