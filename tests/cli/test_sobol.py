@@ -134,5 +134,5 @@ def test_without_scipy_the_error_says_what_to_install(missing: Exception, monkey
 
     monkeypatch.setattr(sobol, "files", nowhere)
     monkeypatch.setattr(sobol, "_table", sobol._table.__wrapped__)
-    with pytest.raises(DriverError, match=r"(?s)SciPy 1.14 and newer.*pip install 'vyre-py\[ops\]'"):
+    with pytest.raises(DriverError, match=r"(?s)SciPy 1.14 and newer.*pip install '\.\[ops\]'"):
         Sobol(open_device("cpu"), 2)

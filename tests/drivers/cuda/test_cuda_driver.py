@@ -63,7 +63,7 @@ def test_unavailable_names_the_reason(fake, monkeypatch):
 def test_missing_package_names_the_command(monkeypatch):
     library.load.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(DeviceUnavailable, match=r"pip install 'vyre-py\[cuda\]'"):
+    with pytest.raises(DeviceUnavailable, match=r"pip install '\.\[cuda\]'"):
         library.load()
 
 

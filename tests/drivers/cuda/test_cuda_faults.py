@@ -266,14 +266,14 @@ ANSWERS: dict[str, Callable[[World], Any]] = {
 PLAIN = {
     CudaDevice: (
         "dlpack_device ends_kernels honoured_options is_software keep kind launch_amounts load_wgsl loop_module lose observes_launches reads_grids reopens "
-        "require_no_capture use_on gemm forked"
+        "require_no_capture takes_wide use_on gemm forked arenas"
     ),
     Pipeline: "artifact device part",
     CudaLaunch: "c_address counted inner kernel plan",
     Buffer: "allocation device offset_bytes readonly shape size_bytes type",
     CudaGraph: "conditional device nodes value",
     CudaSequence: "device steps take",
-    CudaPending: "cancelled running set_exception set_result set_running_or_notify_cancel",
+    CudaPending: "cancelled running set_exception set_result set_running_or_notify_cancel title",
     CudaEvent: "device",
     Stream: "device priority",
     RawKernel: "raw",

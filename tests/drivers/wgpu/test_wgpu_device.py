@@ -734,7 +734,7 @@ def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
     import sys
 
     monkeypatch.setitem(sys.modules, "wgpu", None)
-    with pytest.raises(DeviceUnavailable, match=r"pip install 'vyre-py\[wgpu\]'"):
+    with pytest.raises(DeviceUnavailable, match=r"pip install '\.\[wgpu\]'"):
         library.load.__wrapped__()
 
 

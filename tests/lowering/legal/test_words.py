@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,7 @@ from fuzz.elements import INTERESTING, random_array
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.assembler import Assembler
-from vyre_py.ir.language.nodes import Access, Const, Let, Param, Space
+from vyre_py.ir.language.nodes import Access, Const, Let, Memory, MemoryStatement, Param, Space
 from vyre_py.ir.language.op import Op, Result
 from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
@@ -98,10 +98,12 @@ def run(program: Program, **arguments: Any) -> dict[str, Array]:
 
 
 def of_the_language(program: Program) -> Program:
-    """The Program with vectors of the first words in place of functions, which targets have and the language has not."""
+    """The Program with vectors of the first words in place of functions, and plain memories: targets have more of both than the language."""
     called = {f: f.fixed.lanes for f in FUNCTIONS.values() if f.fixed is not None}
     body = [replace(s, args=s.args[: called[s.op]], op=OPS[f"vec{called[s.op]}"]) if isinstance(s, Let) and s.op in called else s for s in program.body]
-    return replace(program, body=tuple(body))
+    plain = {memory: Memory(*(getattr(memory, f.name) for f in fields(memory))) for memory in program.memories}
+    body = [replace(s, memory=plain[s.memory]) if isinstance(s, MemoryStatement) and s.memory in plain else s for s in body]
+    return replace(program, body=tuple(body), memories=tuple(plain.values()))
 
 
 def require_legal(program: Program) -> None:

@@ -554,7 +554,7 @@ def test_without_the_library(missing, monkeypatch):
         monkeypatch.setattr(bindings, "version", lambda: (_ for _ in ()).throw(fail))
     libnvvm._library.cache_clear()
     try:
-        with pytest.raises(Unsupported, match=r"option codegen='nvvm' without libNVVM \(pip install 'vyre-py\[cuda\]'"):
+        with pytest.raises(Unsupported, match=r"option codegen='nvvm' without libNVVM \(pip install '\.\[cuda\]'"):
             ptx_of(EVERYTHING)
         assert "nvvm.annotations" in emit_text(parse(EVERYTHING), "sm_90", form="nvvm")
     finally:
