@@ -174,7 +174,6 @@ KINDS: Final[Mapping[str, Kind]] = {
 TARGET_KINDS: Final = tuple(KINDS)
 
 
-
 def expanded_for(kind: str) -> frozenset[str]:
     """The ops that a kind of target (`TARGET_KINDS`) leaves to `ir/math`, wherever they have an expansion."""
     module, _, table = KINDS[kind].table.partition(":")

@@ -57,7 +57,6 @@ _MANY_LOADS: Final = 8
 _ADDRESS_BITS: Final = 32
 
 
-
 def _turning(program: Program) -> dict[int, int]:
     """Values that may be another one at each turn of a loop -> the innermost such loop."""
     found: dict[int, int] = {}
