@@ -104,9 +104,13 @@ site: $(VENV)/docs.stamp
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . out/site
 	@echo "out/site/index.html"
 
-# Notebooks are not run for it.
+# Notebooks are not run for it. Where no host is found at all, that is said once.
 links: $(VENV)/docs.stamp
-	$(BIN)/python -m sphinx -b linkcheck -D nb_execution_mode=off --keep-going --quiet -c docs . out/links
+	@mkdir -p out; $(BIN)/python -m sphinx -b linkcheck -D nb_execution_mode=off --keep-going --quiet -c docs . out/links 2> out/links.log \
+	  && echo "every link that leads outside answers" \
+	  || { if grep -qv NameResolutionError out/links.log; then cat out/links.log >&2; else \
+	  echo "make links: the hosts of these were not found, so none of them was asked for; is there a network?" >&2; \
+	  sed -E 's/.*broken link: ([^ ]+).*/  \1/' out/links.log | sort >&2; fi; exit 1; }
 
 $(VENV)/python.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -120,5 +124,5 @@ $(VENV)/%.stamp: pyproject.toml setup.py | $(VENV)/python.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist out/site out/links out/notebooks *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out/site out/links out/links.log out/notebooks *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

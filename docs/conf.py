@@ -38,6 +38,7 @@ nb_execution_cache_path = str(ROOT / "out" / "notebooks")
 nb_execution_timeout = 60
 nb_execution_raise_on_error = True
 highlight_language = "text"
+smartquotes_action = "q"  # `--option` keeps both its dashes
 
 html_theme = "furo"
 html_baseurl = ""

@@ -173,7 +173,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
             continue
         values = "" if action.nargs == 0 else " " + str(action.metavar or (",".join(map(str, action.choices)) if action.choices else action.dest.upper()))
         name = ", ".join(f"`{option}{values}`" for option in action.option_strings) or f"`{action.metavar or action.dest}`"
-        yield f"| {name} | {_plain(action.help or '')} |"
+        yield f"| {name} | {_plain((action.help or '') % {'default': action.default})} |"
 
 
 def commands_page() -> str:

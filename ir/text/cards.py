@@ -1,8 +1,8 @@
 """Cards for notebooks: the tables, bars and folded texts of which every object's HTML is made, and the card of a checked Program.
 
-No card has a background or a colour of text of its own, only marks of middling brightness, so that it reads in light themes and in dark ones. Whatever it is
-given is escaped; what may be markup is `Markup`, which only functions here and their like make. A card shows what its object holds already: making
-one compiles, launches, waits for and reads nothing.
+No card has a background or a colour of text of its own, only marks of middling brightness and tints, so that it reads in light themes and in dark ones.
+Whatever it is given is escaped; what may be markup is `Markup`, which only functions here and their like make. A card shows what its object holds
+already: making one compiles, launches, waits for and reads nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.language.errors import printable
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.ir.text.markup import escaped, findings_html, styled
+from vyre_py.ir.text.markup import QUIET, escaped, findings_html, styled
 from vyre_py.ir.text.program_markup import program_html
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ __all__ = ["MAX_ROWS", "Cell", "Markup", "bars", "card", "checked_html", "folded
 MAX_ROWS: Final = 60
 _LONGEST: Final = 240  # characters of a cell
 _BLUE: Final = "#2f80c8"
-_QUIET: Final = "color:#8a8a8a"
 _CELL: Final = "text-align:left;vertical-align:top;padding:1px 16px 1px 0"
 _BAR_EM: Final = 14.0
+_BAR_OF_WINDOW: Final = 25.0  # per cent of its width at most, so that a narrow one has room for words
 _BYTES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -53,7 +53,7 @@ def table(rows: Iterable[Sequence[Cell]], head: Sequence[str] = ()) -> Markup:
         return Markup("")
     top = "".join(f'<th style="{_CELL}">{escaped(name)}</th>' for name in head)
     body = ["<tr>" + "".join(f'<td style="{_CELL}">{_cell(cell)}</td>' for cell in row) + "</tr>" for row in rows[:MAX_ROWS]]
-    more = styled(f"{len(rows) - MAX_ROWS} more", _QUIET) if len(rows) > MAX_ROWS else ""
+    more = styled(f"{len(rows) - MAX_ROWS} more", QUIET) if len(rows) > MAX_ROWS else ""
     return Markup(f"<table>{f'<tr>{top}</tr>' if top else ''}{''.join(body)}</table>{more}")
 
 
@@ -66,8 +66,9 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> Markup:
 
 
 def _bar(share: float) -> Markup:
-    width = _BAR_EM * min(max(share, 0.0), 1.0)
-    return Markup(f'<span style="display:inline-block;height:0.7em;width:{width:.2f}em;background:{_BLUE}"></span>')
+    share = min(max(share, 0.0), 1.0)
+    width = f"min({_BAR_EM * share:.2f}em,{_BAR_OF_WINDOW * share:.1f}vw)"
+    return Markup(f'<span style="display:inline-block;height:0.7em;width:{width};background:{_BLUE}"></span>')
 
 
 def folded(summary: str, content: Markup | str) -> Markup:
@@ -78,7 +79,7 @@ def folded(summary: str, content: Markup | str) -> Markup:
 
 def card(kind: str, name: str, facts: Iterable[tuple[str, Cell]], *parts: Markup) -> str:
     """One object: its class and name, its facts as a table of two columns (those that say nothing are left out), and what else there is to see."""
-    said = table([(Markup(styled(word, _QUIET)), fact) for word, fact in facts if fact != ""])
+    said = table([(Markup(styled(word, QUIET)), fact) for word, fact in facts if fact != ""])
     title = f"<div>{styled(kind, 'font-weight:bold')} {_cell(name)}</div>"
     return f"<div>{title}{said}{''.join(parts)}</div>"
 

@@ -1,4 +1,4 @@
-"""HTML of Programs for notebooks: their text, with light colours."""
+"""HTML of Programs for notebooks: their text, coloured."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.types import TYPES
 from vyre_py.ir.text.lexer import LEADING
-from vyre_py.ir.text.markup import escaped, styled, text_html
+from vyre_py.ir.text.markup import QUIET, escaped, styled, text_html, tint
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
 
 __all__ = ["program_html"]
 
-# Of middling brightness, so that they read on white and on black.
-_COMMENT: Final = "color:#8a8a8a"
-_KEYWORD: Final = "color:#a0569c;font-weight:bold"
-_TYPE: Final = "color:#2f80c8"
-_STRING: Final = "color:#4a9a4a"
+_KEYWORD: Final = f"{tint('#a0569c')};font-weight:bold"
+_TYPE: Final = tint("#2f80c8")
+_STRING: Final = tint("#4a9a4a")
 
 _PIECE: Final = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|[A-Za-z_][A-Za-z0-9_]*|[^A-Za-z_"/]+|.', re.DOTALL)
 _WORDS: Final = LEADING | {"tiles", "in", "step", "over", "grid", "read", "write", "read_write", "true", "false"}
@@ -29,7 +27,7 @@ def _coloured(text: str) -> Iterator[str]:
     for match in _PIECE.finditer(text):
         piece = match.group()
         if piece.startswith("//"):
-            yield styled(piece, _COMMENT)
+            yield styled(piece, QUIET)
         elif piece[0] == '"' and len(piece) > 1:
             yield styled(piece, _STRING)
         elif piece in TYPES or piece == "tile":

@@ -28,7 +28,7 @@ KNOWN: Final[dict[str, set[str]]] = {
     "g": {"stroke", "fill"}, "path": {"d", "fill"}, "text": {"x", "y", "fill-opacity"},
     "rect": {"x", "y", "width", "height", "rx", "fill", "fill-opacity", "stroke"},
 }  # fmt: skip
-VALUE: Final = re.compile(r"[A-Za-z0-9 .,:;#%-]*")
+VALUE: Final = re.compile(r"[A-Za-z0-9 .,:;#%()-]*")
 
 
 class Card(HTMLParser):
@@ -114,6 +114,33 @@ def test_nothing_in_a_card_becomes_markup(name: str) -> None:
     for kind, thing in made(open_device("cpu"), name).items():
         card = Card(thing._repr_html_())
         assert card.text.startswith(kind), kind
+
+
+# The colours of text and of the ground below it: JupyterLab, VS Code and the site, light and dark.
+THEMES: Final = [("#212121", "#ffffff"), ("#3b3b3b", "#ffffff"), ("#000000", "#f8f8f8"), ("#dedede", "#111111"), ("#cccccc", "#1f1f1f"), ("#cfd0d0", "#131416")]
+
+
+def luminance(colour: list[float]) -> float:
+    """As WCAG 2 defines it, of red, green and blue from 0 to 255."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (value / 255 for value in colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(("text", "ground"), THEMES)
+def test_words_stand_out_in_light_themes_and_in_dark_ones(text: str, ground: str) -> None:
+    shown = [thing._repr_html_() for thing in made(open_device("cpu"), "axpy").values()]
+    shown.append(vp.Program.from_text('program p() workgroup(1) grid(1) { // why\nbuffer y: u32[1] write\nassert y[0] == 1, "no"\n}')._repr_html_())
+    with pytest.raises(vp.ProgramError) as caught:
+        vp.Program.from_text("program p() { let a = b }")
+    shown.append(caught.value._repr_html_())
+    tints = set(re.findall(r"[\";]color:([^;\"]*)", "".join(shown)))
+    assert len(tints) == 5  # what is quiet, at fault, a keyword, a type, a string
+    for tint in tints:
+        mixed = re.fullmatch(r"color-mix\(in srgb,#(\w{6}) 60%,currentcolor\)", tint)
+        assert mixed, tint
+        around, below, hue = ([int(colour[at : at + 2], 16) for at in (0, 2, 4)] for colour in (text[1:], ground[1:], mixed[1]))
+        darker, lighter = sorted([luminance([0.6 * a + 0.4 * b for a, b in zip(hue, around, strict=True)]), luminance(below)])
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, tint
 
 
 def test_looking_does_no_work(device: Device) -> None:

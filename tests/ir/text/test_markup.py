@@ -31,7 +31,7 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, tuple(name for name, _ in attrs)))
         for _, value in attrs:
-            assert re.fullmatch("color:#[0-9a-f]{6}(;font-weight:bold)?", value or "")
+            assert re.fullmatch(r"color:color-mix\(in srgb,#[0-9a-f]{6} 60%,currentcolor\)(;font-weight:bold)?", value or "")
 
     def handle_data(self, data: str) -> None:
         self.text += data
