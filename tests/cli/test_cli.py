@@ -275,18 +275,6 @@ def test_texts_side_by_side_are_wrapped_and_bounded() -> None:
 # ---------------------------------------------------------------- the process
 
 
-def test_the_commands_that_the_guide_shows(axpy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = re.findall(r"^python -m vyre_py (\w+ .*)$", (ROOT / "docs" / "guide" / "command-line.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert len(shown) >= 4
-    monkeypatch.chdir(axpy.parent)
-    monkeypatch.setenv("VYRE_CACHE_DIR", str(axpy.parent / "cache"))
-    monkeypatch.setattr(doctor, "PROBES", {name: doctor.PROBES[name] for name in ("cpu", "reference")})  # the others have tests of their own
-    (axpy.parent / "trace.json").write_text("[]")
-    for line in shown:
-        status, out, err = said(capsys, *shlex.split(line, comments=True))
-        assert (status, err) == (0, "") and (out or "--html" in line)
-
-
 def test_a_wrong_command_line_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     lower = ["lower", "x.vir"]
     for arguments in ([], ["explain"], ["check"], lower, [*lower, "--emit", "hlsl"], [*lower, "--target", "wgsl", "--opt", "high"]):
