@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,6 @@ from device_kinds import need_nvjitlink
 from tree import ROOT
 
 from vyre_py.__main__ import main
-from vyre_py.cli import doctor
 from vyre_py.cli.beside import MOST_LINES, side_by_side
 from vyre_py.cli.output import CommandError
 from vyre_py.ir.check import check
