@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
-from typing import ClassVar, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 __all__ = ["Watched"]
 
 _T = TypeVar("_T")
+_LEAST_ROOM: Final = 8
 
 
 class Watched(Generic[_T]):
-    """Objects that are held weakly, and that threads and finalisers may add and list at any time."""
+    """Objects that are held weakly, and that threads and finalisers may add and list at any time: what changes or copies the set is one call of C's, which runs
+    no Python, since objects are hashed by identity."""
 
-    __slots__ = ("_members",)
-
-    _lock: ClassVar[threading.RLock] = threading.RLock()  # a finaliser may run inside a call that holds it
+    __slots__ = ("_members", "_room")
 
     def __init__(self) -> None:
-        self._members: weakref.WeakSet[_T] = weakref.WeakSet()
-
-    @classmethod
-    def forked(cls) -> None:
-        """In a forked child: a thread of the parent may have held the lock."""
-        cls._lock = threading.RLock()
+        self._members: set[weakref.ref[_T]] = set()
+        self._room = _LEAST_ROOM
 
     def add(self, member: _T) -> None:
         """Adds an object."""
-        with self._lock:
-            self._members.add(member)
+        members = self._members
+        members.add(weakref.ref(member))
+        if len(members) > self._room:  # a callback for each that goes would make a cycle of what depends on little
+            for known in list(members):
+                if known() is None:
+                    members.discard(known)
+            self._room = max(_LEAST_ROOM, 2 * len(members))
 
     def now(self) -> list[_T]:
         """Those that live."""
-        with self._lock:
-            return list(self._members)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Watched.forked)
+        return [member for known in list(self._members) if (member := known()) is not None]

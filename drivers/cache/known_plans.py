@@ -1,8 +1,8 @@
 """Plans by the types and shapes of their buffers: what `bind` has found to fit once is not looked at again.
 
 A pipeline keeps what binding and planning worked out for buffers of given types and shapes: sizes, grid, the argument block but for params, which entries could
-run. Another bind of such buffers looks at what can differ (device, freed memory, overlaps, where memory begins) and encodes its params. Whatever is not plain
-(other arguments than Buffers and numbers, dims by name, options, anything amiss) is left to `bind_arguments`, so that errors are its own.
+run. Another bind of such buffers, or of other libraries' arrays that are taken as such, looks at what can differ (device, freed memory, overlaps, where memory
+begins) and encodes its params. Whatever is not plain (dims by name, options, anything amiss) is left to `bind_arguments`, so that errors are its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.launch import LaunchPlan, is_met
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
+from vyre_py.drivers.sharing.exchange import wrap
 from vyre_py.ir.language.nodes import Param
 from vyre_py.lowering.artifact.parts import Aligned, Interface, Step
 from vyre_py.lowering.layout import Slot
@@ -65,7 +66,8 @@ class KnownPlans:
         self._device, self._interface, self._step = device, interface, step
         self._buffers = [(memory.name, memory.access.writes) for memory in interface.buffers]
         self._apart = [(written.name, other.name) for written, other in interface.apart()]
-        self._count = len(interface.buffers) + len(interface.params)
+        self._names = [thing.name for things in (interface.buffers, interface.params) for thing in things]
+        self._count = len(self._names)
         # With the slots of each: where they begin and end in the block, and the slot where it is not the whole of the param.
         self._params: list[tuple[Param, Any, struct.Struct | None, list[tuple[int, int, Slot | None]]]] = []
         for param in interface.params:
@@ -77,9 +79,17 @@ class KnownPlans:
         self._known: dict[tuple[Any, ...], _Known] = {}
 
     def _given(self, arguments: Any, named: dict[str, Any]) -> dict[str, Any] | None:
-        """The arguments by name, where they are given so and are as many as buffers and params."""
-        given = named if arguments is None else arguments if type(arguments) is dict and not named else None
-        return None if given is None or len(given) != self._count else given
+        """The arguments by name, where they are as many as buffers and params, and none is given twice."""
+        if arguments is None:
+            given = named
+        elif type(arguments) is dict:
+            given = {**arguments, **named} if named else arguments
+        elif type(arguments) in (list, tuple):
+            given = dict(zip(self._names, arguments, strict=False)) | named
+        else:
+            return None
+        count = len(given) if arguments is None else len(arguments) + len(named)
+        return given if count == len(given) == self._count else None
 
     def find(self, arguments: Any, named: dict[str, Any]) -> LaunchPlan | None:
         """The plan for arguments that fit as others did before; None for whatever is to be looked at closely."""
@@ -89,12 +99,14 @@ class KnownPlans:
         key, address_of = list[Any](), device._address
         for name, writes in self._buffers:
             buffer = given.get(name)
-            if type(buffer) is not Buffer or buffer.device is not device or buffer.allocation.freed or (writes and buffer.readonly):
+            if type(buffer) is not Buffer:
+                buffer = self._wrapped(buffer, name)
+            if buffer is None or buffer.device is not device or (writes and buffer.readonly) or (allocation := buffer.allocation).freed:
                 return None
             key.append(buffer.type)
             key.append(buffer.shape)
             buffers[name] = buffer
-            if (address := address_of(buffer.allocation.handle)) is not None:
+            if (address := address_of(allocation.handle)) is not None:
                 begin = address + buffer.offset_bytes
                 spans[name] = begin, begin + buffer.size_bytes
         known = self._known.get(tuple(key))
@@ -117,6 +129,13 @@ class KnownPlans:
         binding = BindingPlan(self._interface, known.sizes, params, {}, buffers, known.shapes)
         return LaunchPlan(device, self._step, entry, known.grid, block, binding, _DEFAULTS, common=known.common)
 
+    def _wrapped(self, value: Any, name: str) -> Buffer | None:
+        """A buffer over an array of another library; None for what is none, or is not taken."""
+        try:
+            return wrap(self._device, value, name)
+        except BindingError:
+            return None
+
     def _encoded(self, given: dict[str, Any]) -> dict[str, bytes] | None:
         """The bytes of the params; None where one does not fit."""
         params = {}
@@ -134,7 +153,7 @@ class KnownPlans:
     def learn(self, plan: LaunchPlan, arguments: Any, named: dict[str, Any]) -> None:
         """Keeps what others of the same shapes can use of a plan, if its arguments are plain."""
         given = self._given(arguments, named)
-        if given is None or plan.empty or plan.report is not None or not all(type(given.get(name)) is Buffer for name, _ in self._buffers):
+        if given is None or plan.empty or plan.report is not None:
             return
         binding, entries = plan.binding, list[tuple[int, tuple[tuple[str, int], ...]]]()
         for number, entry in enumerate(self._step.entries[:-1]):

@@ -28,8 +28,14 @@ def aligned_bytes(size_bytes: int) -> tuple[Bytes, int]:
     return raw[skip : skip + size_bytes], address + skip
 
 
+# What NumPy's ctypeslib would take for it is a type for each size.
+_view_at = ctypes.pythonapi.PyMemoryView_FromMemory
+_view_at.restype, _view_at.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_WRITEABLE: Final = 0x200
+
+
 def _bytes_at(address: int, size_bytes: int) -> Bytes:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address)) if size_bytes else np.empty(0, np.uint8)
+    return np.frombuffer(_view_at(address, size_bytes, _WRITEABLE), np.uint8) if size_bytes else np.empty(0, np.uint8)
 
 
 class HostMemory:

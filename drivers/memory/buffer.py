@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,19 +51,35 @@ def host_shape(shape: tuple[int, ...], type_: Type) -> tuple[int, ...]:
     return (*shape, type_.lanes) if type_.is_vector else shape
 
 
-def _give_back(
-    device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None, recycle: Callable[[Any, int], bool] | None
-) -> None:
-    if release is not None:
-        if device._later(lambda: _give_back(device, handle, size_bytes, release, recycle)):
-            return
-        device._leave(handle)
-        release()
-        return
+def _give_back(device: Device, handle: Any, size_bytes: int, recycle: Callable[[Any, int], bool] | None) -> None:
     if recycle is not None and recycle(handle, size_bytes):
         return
     device.telemetry.bytes_allocated -= size_bytes
     device._free(handle, size_bytes)
+
+
+class _Return:
+    """Gives memory of another library back, when it is called, or with its allocation, which alone holds it: a finaliser that is made in less time, as each
+    call over arrays of others makes some."""
+
+    __slots__ = ("_device", "_handle", "_release", "alive")
+
+    def __init__(self, device: Device, handle: Any, release: Callable[[], None]) -> None:
+        self._device, self._handle, self._release, self.alive = device, handle, release, True
+
+    def __call__(self) -> None:
+        if self.alive:
+            self.alive = False
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if not self._device._later(self._give_back):
+            self._device._leave(self._handle)
+            self._release()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.alive and not is_finalizing():  # the process gives everything back; the device may be gone by then
+            self()
 
 
 class Allocation:
@@ -85,7 +102,11 @@ class Allocation:
         self.alive = ctypes.c_uint64(1)
         self._lent = 0
         self._unwanted = False
-        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, release, recycle)
+        self._finalizer: _Return | weakref.finalize[..., Any]
+        if release is not None:
+            self._finalizer = _Return(device, handle, release)
+            return
+        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, recycle)
         self._finalizer.atexit = False  # the process gives everything back; the device may be gone by then
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.native.structs import EXCHANGE, RECORD, WANTED
+from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import SCALARS, Kind, Type
 
@@ -31,9 +32,6 @@ _CONTIGUOUS, _WRITEABLE = 0x1, 0x400
 _CODES: Final = {Kind.SINT: 0, Kind.UINT: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
 _OTHER_CODES: Final = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12}  # DLPack's kDLBfloat, kDLFloat8_e4m3fn, kDLFloat8_e5m2
 _TYPES: Final = {name: number for number, name in enumerate(SCALARS)}
-_CAPSULE: Final = b"dlpack_exchange_api"
-_VIEW_AT, _STREAM_AT = 40, 48  # of dltensor_from_py_object_no_sync and current_work_stream in the table, whose first word is the version
-_MAJOR: Final = 1
 
 
 def _element(type_: Type) -> int:
@@ -76,23 +74,6 @@ def layout_problem() -> str:
     return "" if tuple(sizes) == probe.shape else "NumPy's shapes lie otherwise here than its C interface says"
 
 
-def _exchange_functions(type_: type) -> tuple[int, int]:
-    """The function of a type that writes a DLTensor for one of its objects, without a new reference and without waiting, and the one that tells the stream
-    that its library works on; zeros where it has none."""
-    capsule = getattr(type_, "__dlpack_c_exchange_api__", None)
-    if type(capsule).__name__ != "PyCapsule":
-        return 0, 0
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
-    try:
-        table = pointer(capsule, _CAPSULE)
-    except ValueError:  # a capsule of something else
-        return 0, 0
-    if ctypes.c_uint32.from_address(table).value != _MAJOR:
-        return 0, 0
-    view, stream = (int(ctypes.c_uint64.from_address(table + at).value) for at in (_VIEW_AT, _STREAM_AT))
-    return view, stream
-
-
 class ExchangeTable:
     """Types of other libraries' arrays that native code may ask, learned as they come. Attribute: `rows`, the table in memory."""
 
@@ -114,17 +95,17 @@ class ExchangeTable:
 
     def learn(self, value: Any) -> bool:
         """Whether the type of a value was added."""
-        type_ = type(value)
+        type_: Any = type(value)
         if type_ in self._types or len(self._types) == self.ROOM:
             return False
-        function, stream = _exchange_functions(type_)
-        if not function:
+        functions = exchange_functions(type_)
+        if functions is None or not functions.view:
             return False
-        row = EXCHANGE.pack(id(type_), function, int(hasattr(type_, NAMES["grad_name"])), stream)
+        row = EXCHANGE.pack(id(type_), functions.view, int(functions.needs_grad), functions.stream)
         at = EXCHANGE.size_bytes * len(self._types)
         self.rows[at : at + len(row)] = row
         self._types.append(type_)
-        self._streams[type_] = stream
+        self._streams[type_] = functions.stream
         return True
 
     def stream(self, value: Any, place: tuple[int, int]) -> int | None:

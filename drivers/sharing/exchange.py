@@ -76,16 +76,14 @@ def wrap(device: Device, array: Any, what: str = "array") -> Buffer:
     if device.dlpack_device is None:
         raise BindingError(what, [f"{device.name} takes no memory of other libraries: device.upload copies"])
     device.require_usable()
-    foreign = _taken(device, array, what)
-    problem = _problem(device, foreign)
-    if problem:
-        foreign.release()
+    foreign = (dlpack.import_by_table(array) if device.dlpack_device[0] == dlpack.CPU else None) or _taken(device, array, what)
+    address, shape, type_, _, readonly, release = foreign
+    size_bytes = prod(shape) * type_.size_bytes
+    if size_bytes and (problem := _problem(device, address, size_bytes, type_.scalar.size_bytes)):
+        release()
         raise BindingError(what, [problem])
-    shape = foreign.shape or (1,)
-    size_bytes = prod(shape) * foreign.type.size_bytes
-    handle = device._adopt(foreign.address, size_bytes)
-    allocation = Allocation(device, handle, size_bytes, foreign.release)
-    return Buffer(device, allocation, 0, shape, foreign.type, foreign.readonly)
+    allocation = Allocation(device, device._adopt(address, size_bytes), size_bytes, release)
+    return Buffer(device, allocation, 0, shape or (1,), type_, readonly)
 
 
 def _taken(device: Device, array: Any, what: str) -> Foreign:
@@ -108,13 +106,12 @@ def _taken(device: Device, array: Any, what: str) -> Foreign:
     return _cuda_array(device, array, interface, what)
 
 
-def _problem(device: Device, foreign: Foreign) -> str | None:
-    count = prod(foreign.shape)
-    if count and foreign.address % foreign.type.scalar.size_bytes:
-        return f"its address {foreign.address:#x} is not a multiple of {foreign.type.scalar.size_bytes} bytes, its elements' size: hand over a copy"
-    if count and not foreign.address:
+def _problem(device: Device, address: int, size_bytes: int, multiple: int) -> str | None:
+    if address % multiple:
+        return f"its address {address:#x} is not a multiple of {multiple} bytes, its elements' size: hand over a copy"
+    if not address:
         return "its address is null"
-    if count * foreign.type.size_bytes > device.limits.buffer_bytes:
+    if size_bytes > device.limits.buffer_bytes:
         return f"one buffer on {device.name} holds at most {device.limits.buffer_bytes} bytes"
     return None
 

@@ -293,7 +293,6 @@ class WgpuDevice(Device):
 
 
 def _after_fork() -> None:
-    Watched.forked()
     for device in list(_opened):
         device.abandon()
 

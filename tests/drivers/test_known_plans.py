@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from axpy import TEXT_64
 from device_kinds import open_device
+from exchanged import Exchanged, exchange_table
 from fake_device import installed
 from fake_graphs import FakeGraphDriver
 
@@ -73,8 +74,9 @@ def test_a_second_bind_of_a_shape_is_known(device: Any, slow: list[str]) -> None
     pairs = [buffers(device) for _ in range(3)]
     launches = [made.bind({"x": x, "y": y, "a": float(k)}) for k, (x, y) in enumerate(pairs)]
     launches.append(made.bind(x=pairs[0][0], y=pairs[1][1], a=7.0))
-    assert slow == ["axpy"]
-    made.bind([*buffers(device), 1.0])  # in order: looked at
+    in_order = [made.bind([*buffers(device), 1.0]), made.bind(buffers(device), a=1.0), made.bind(dict(zip("xy", buffers(device), strict=True)), a=1.0)]
+    assert slow == ["axpy"] and all(launch.plan.grid == launches[0].plan.grid for launch in in_order)
+    made.bind([*buffers(device), 1.0], config=vp.DispatchConfig())  # looked at
     made.bind(x=buffers(device)[0], y=buffers(device)[1], a=1.0, n=1000)
     small = buffers(device, 10)
     made.bind(x=small[0], y=small[1], a=1.0)
@@ -147,7 +149,8 @@ def test_errors_are_those_of_a_pipeline_that_knows_none(device: Any) -> None:
     for wrong in (
         {"x": gone}, {"y": gone}, {"y": x}, {"y": device.constant(np.ones(1000, np.float32))}, {"x": other.upload(np.ones(1000, np.float32))},
         {"x": device.upload(np.ones(1000, np.int32))}, {"x": device.upload(np.ones(999, np.float32))}, {"x": device.upload(np.ones((10, 100), np.float32))},
-        {"a": "2"}, {"a": True}, {"a": None}, {"a": [1.0]}, {"x": 3}, {"x": None}, {"b": 1.0}, {"n": 999},
+        {"a": "2"}, {"a": True}, {"a": None}, {"a": [1.0]}, {"x": 3}, {"x": None}, {"b": 1.0}, {"n": 999}, {"x": np.ones(999, np.float32)},
+        {"x": np.ones(2000, np.float32)[::2]}, {"x": np.ones(1000)}, {"x": np.ones(4001, np.uint8)[1:].view(np.float32)}, {"x": [1.0] * 1000},
     ):  # fmt: skip
         given: dict[str, Any] = {**fits, **wrong}
         assert said(known, given) == said(none, given) == said(known, None, **given)
@@ -157,6 +160,9 @@ def test_errors_are_those_of_a_pipeline_that_knows_none(device: Any) -> None:
             assert said(known, {**given, **extra}) == said(none, {**given, **extra})
     with pytest.raises(vp.BindingError, match="given twice"):
         known.bind(fits, a=1.0)
+    for odd in ([x, y, 1.0, 2.0], [x, y], (x, 1.0), "xya"):
+        assert said(known, odd) == said(none, odd)
+    assert said(known, [x, y], x=x) == said(none, [x, y], x=x)
     large = device.upload(np.zeros(2000, np.float32))
     known.bind(x=large[:1000], y=large[1000:], a=1.0)
     with pytest.raises(vp.BindingError, match="overlaps"):
@@ -198,3 +204,41 @@ def test_launches_of_one_shape_count_as_before(device: Any) -> None:
     device.synchronize()
     found = device.telemetry.snapshot() - before
     assert found["launches"] == 3 and found["elements_launched"] == 3000
+
+
+def test_arrays_of_others_are_known_by_their_shapes(slow: list[str]) -> None:
+    """NumPy's, and those of a library with DLPack's exchange table, which are given back with their launches, and may not be used once freed."""
+    device = open_device("cpu")
+    made, (x, y) = fresh(device, AXPY), buffers(device)
+    made.bind(x=x, y=y, a=1.0)
+    kind = type("Kind", (Exchanged,), {"__dlpack_c_exchange_api__": exchange_table(1, managed=True)})
+    for maker in (np.copy, lambda array: kind(array.copy())):
+        one, two = maker(np.arange(1000, dtype=np.float32)), maker(np.ones(1000, np.float32))
+        launch = made.bind(x=one, y=two, a=2.0)
+        launch()
+        np.testing.assert_array_equal(two if isinstance(two, np.ndarray) else two.array, 2 * np.arange(1000) + 1)
+        assert launch.plan.buffers["x"].shape == (1000,) and slow == ["axpy"]
+        launch.plan.buffers["x"].free()
+        with pytest.raises(vp.BindingError, match="was freed"):
+            launch()
+        del launch
+    assert Exchanged.handed == 2 and not Exchanged.held
+    wants = kind(np.ones(1000, np.float32))
+    wants.requires_grad = True
+    made.bind(x=wants, y=y, a=1.0)  # by __dlpack__, which a library may refuse
+    for odd in (kind(np.ones(1000, np.float32), [2]), kind(np.ones(1000, np.float32), place=2)):
+        made.bind(x=odd, y=y, a=1.0)  # by __dlpack__ again, which tells the truth
+    assert slow == ["axpy"] and not Exchanged.held
+
+
+def test_what_a_table_refuses_is_said_by_dlpack() -> None:
+    device = open_device("cpu")
+    kind = type("Kind", (Exchanged,), {"__dlpack_c_exchange_api__": exchange_table(1, managed=True), "__dlpack__": lambda self, **options: 3})
+    assert device.wrap(kind(np.ones(3, np.float32))).read().tolist() == [1] * 3
+    inherits = type("Inherits", (kind,), {})
+    broken = kind(np.ones(3, np.float32))
+    broken.words = None
+    for refused in (inherits(np.ones(3, np.float32)), broken, kind(np.ones(3, np.float32), element=5 | 64 << 8 | 1 << 16)):
+        with pytest.raises(vp.BindingError, match="__dlpack__ gave 3, which is not a DLPack capsule"):
+            device.wrap(refused)
+    assert not Exchanged.held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ["Exchanged", "exchange_table"]
 
@@ -15,6 +15,8 @@ class Exchanged:
     """An array of a library of its own: what it tells is a DLTensor that a test has filled in. `array` is the memory."""
 
     requires_grad = False
+    handed = 0  # how many were handed over by the table
+    held: ClassVar[dict[int, Any]] = {}  # those of them that were not given back, by address
 
     def __init__(self, array: Any, strides: Any = None, **fields: int) -> None:
         self.array, self.shape = array, (ctypes.c_int64 * array.ndim)(*array.shape)
@@ -38,9 +40,26 @@ def _view(value: Exchanged, out: int) -> int:
     return 0
 
 
-def exchange_table(major: int, stream: Any = None) -> Any:
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _give_back(place: int) -> None:
+    del Exchanged.held[place]
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+def _managed(value: Exchanged, out: int) -> int:
+    if value.words is None:
+        return -1
+    words = struct.pack("<IIQQQ", 1, 3, 0, ctypes.cast(_give_back, ctypes.c_void_p).value or 0, 0) + value.words
+    memory = ctypes.create_string_buffer(words, len(words))
+    ctypes.c_uint64.from_address(out).value = ctypes.addressof(memory)
+    Exchanged.held[ctypes.addressof(memory)] = memory, value
+    Exchanged.handed += 1
+    return 0
+
+
+def exchange_table(major: int, stream: Any = None, *, managed: bool = False) -> Any:
     """The capsule of a table of that version. `stream(kind, ordinal)` gives the handle of the library's stream, or None for an error; without it the table has
-    no such function."""
+    no such function. `managed` is whether arrays are handed over for good, too."""
 
     @ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)
     def tell(kind: int, ordinal: int, out: int) -> int:
@@ -49,7 +68,8 @@ def exchange_table(major: int, stream: Any = None) -> Any:
         ctypes.c_uint64.from_address(out).value = handle
         return 0
 
-    functions = (0, 0, 0, 0, ctypes.cast(_view, ctypes.c_void_p).value or 0, ctypes.cast(tell, ctypes.c_void_p).value if stream else 0)
+    hand_over, view, told = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (_managed, _view, tell))
+    functions = (0, 0, hand_over * managed, 0, view, told if stream else 0)
     table = (ctypes.c_uint64 * 7)(major | 3 << 32, *functions)
     made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
     _HELD.append((table, tell))
