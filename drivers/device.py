@@ -25,7 +25,8 @@ from vyre_py.drivers.event import Event
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.lru import Bounded, LayerSnapshot
 from vyre_py.drivers.many.commands import TURN_LIMIT, Command, CommandRunner
-from vyre_py.drivers.memory.buffer import Allocation, Buffer, whole_sizes
+from vyre_py.drivers.memory.allocation import Allocation
+from vyre_py.drivers.memory.buffer import Buffer, whole_sizes
 from vyre_py.drivers.memory.constants import Constants
 from vyre_py.drivers.memory.host_arrays import Bytes, Host, components_of, element_of, host_array
 from vyre_py.drivers.observe.telemetry import Telemetry

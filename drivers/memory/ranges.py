@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.memory.buffer import Allocation, Buffer, host_shape
+from vyre_py.drivers.memory.allocation import Allocation
+from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Host, components_of, host_array, no_memory
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import is_count

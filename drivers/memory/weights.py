@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.memory.allocation import Allocation
 from vyre_py.drivers.memory.arena.planner import ALIGNMENT, ArenaPlan
-from vyre_py.drivers.memory.buffer import Allocation, Buffer
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Host, host_array
 from vyre_py.ir.evaluate.conversions import cast
 from vyre_py.ir.language.errors import shown

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.memory.buffer import Allocation, Buffer
+from vyre_py.drivers.memory.allocation import Allocation
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Host, element_of, own_view
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.drivers.sharing.dlpack import Foreign

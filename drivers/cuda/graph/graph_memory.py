@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.errors import BindingError, LaunchError
-from vyre_py.drivers.memory.buffer import Allocation
+from vyre_py.drivers.memory.allocation import Allocation
 
 if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context

@@ -21,7 +21,8 @@ from vyre_py.drivers.cuda.native.command_list import CommandList, Guard, NativeC
 from vyre_py.drivers.errors import BindingError, DeviceLost, DriverError, LaunchError
 from vyre_py.drivers.many.commands import REPLAY, Command, CommandView, command_view, freed_names
 from vyre_py.drivers.many.graph import Recording, empty_capture
-from vyre_py.drivers.memory.buffer import Allocation, Buffer
+from vyre_py.drivers.memory.allocation import Allocation
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import Type
 

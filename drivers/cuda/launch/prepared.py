@@ -22,7 +22,8 @@ from vyre_py.drivers.cuda.native.call_list import Call
 from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.many.commands import CLEAR, DOWNLOAD, UPLOAD, WAIT
-from vyre_py.drivers.memory.buffer import Allocation, Buffer, host_shape
+from vyre_py.drivers.memory.allocation import Allocation
+from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host, no_memory
 from vyre_py.drivers.memory.pool import class_bytes
 

@@ -12,8 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre_py.drivers.errors import BindingError, OutOfMemory
+from vyre_py.drivers.memory.allocation import Allocation
 from vyre_py.drivers.memory.arena.planner import ArenaPlan, ArenaValue
-from vyre_py.drivers.memory.buffer import Allocation, Buffer
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.language.dims import is_count
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import Closing, public

@@ -1,0 +1,130 @@
+"""Pieces of device memory, and what frees them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from vyre_py.drivers.errors import BindingError
+
+if TYPE_CHECKING:
+    from vyre_py.drivers.device import Device
+
+__all__ = ["Allocation", "Loan"]
+
+
+def _give_back(device: Device, handle: Any, size_bytes: int, recycle: Callable[[Any, int], bool] | None) -> None:
+    if recycle is not None and recycle(handle, size_bytes):
+        return
+    device.telemetry.bytes_allocated -= size_bytes
+    device._free(handle, size_bytes)
+
+
+class _Return:
+    """Gives memory of another library back, when it is called, or with its allocation, which alone holds it: a finaliser that is made in less time, as each
+    call over arrays of others makes some."""
+
+    __slots__ = ("_device", "_handle", "_release", "alive")
+
+    def __init__(self, device: Device, handle: Any, release: Callable[[], None]) -> None:
+        self._device, self._handle, self._release, self.alive = device, handle, release, True
+
+    def __call__(self) -> None:
+        if self.alive:
+            self.alive = False
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if not self._device._later(self._give_back):
+            self._device._leave(self._handle)
+            self._release()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.alive and not is_finalizing():  # the process gives everything back; the device may be gone by then
+            self()
+
+
+class Allocation:
+    """A piece of device memory, freed with the last buffer over it. `handle` is the device kind's own name for it.
+
+    Memory of another library is released by its `release`. `alive` is a word in memory that is 1 until the allocation is freed, for native code to
+    test. `recycle` gets the handle and its size before the device does, maybe from a finaliser, and keeps the memory if it returns true. `owner` names what
+    frees the memory as a whole, where single buffers over it must not.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer", "_lent", "_unwanted", "alive", "handle", "owner", "size_bytes")
+
+    def __init__(
+        self, device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None = None,
+        recycle: Callable[[Any, int], bool] | None = None, owner: str = "",
+    ) -> None:  # fmt: skip
+        self.handle = handle
+        self.owner = owner
+        self.size_bytes = size_bytes
+        self.alive = ctypes.c_uint64(1)
+        self._lent = 0
+        self._unwanted = False
+        self._finalizer: _Return | weakref.finalize[..., Any]
+        if release is not None:
+            self._finalizer = _Return(device, handle, release)
+            return
+        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, recycle)
+        self._finalizer.atexit = False  # the process gives everything back; the device may be gone by then
+
+    @property
+    def freed(self) -> bool:
+        """Whether the memory was freed, or will be once it is no longer held."""
+        return self._unwanted or not self._finalizer.alive
+
+    @property
+    def absence(self) -> str:
+        """The words about a buffer over memory that is `freed`, after its name."""
+        return "was freed"
+
+    @property
+    def transient(self) -> bool:
+        """Whether a launch may free it, so that it is used in the order of the device's own stream alone."""
+        return False
+
+    def free(self) -> None:
+        """Gives the memory back now, or when what it was lent to is done; again is quiet."""
+        self._unwanted = True
+        self.alive.value = 0
+        if not self._lent:
+            self._finalizer()
+
+    def lend(self) -> Loan:
+        """Something to hold for as long as another library uses the memory."""
+        return Loan(self)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which the memory stays. A free meanwhile takes effect at the end. Raises BindingError when it was freed before."""
+        self.borrowed(1)
+        try:
+            if self.freed:
+                raise BindingError("buffer", [f"the buffer {self.absence}"])
+            yield
+        finally:
+            self.borrowed(-1)
+
+    def borrowed(self, change: int) -> None:
+        """Counts loans; the last one to end gives back what was freed meanwhile."""
+        self._lent += change
+        if self._unwanted and not self._lent:
+            self._finalizer()
+
+
+class Loan:
+    """Holds an allocation until it goes itself."""
+
+    __slots__ = ("__weakref__", "_finalizer")
+
+    def __init__(self, allocation: Allocation) -> None:
+        allocation.borrowed(1)
+        self._finalizer = weakref.finalize(self, allocation.borrowed, -1)
+        self._finalizer.atexit = False  # as the allocation's own
