@@ -185,7 +185,7 @@ _ASKING: Final[dict[str, tuple[str, str]]] = {
     "grid_scan": ("u32", "y[i] = grid_scan(add, workgroup_id.x)"),
     "memory_order": ("u32", "fence.device"),
 }
-_ASKED: Final = ("reference", "sm_90", "cpu", "wgsl", "wgsl:f64")
+_ASKED: Final = ("reference", "sm_90", "cpu", "wgsl", "wgsl:f64", "wgsl:i64:i64atomics")
 
 
 def _capability_row(name: str, by: str) -> tuple[str, ...]:

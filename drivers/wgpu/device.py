@@ -20,7 +20,6 @@ from vyre_py.drivers.wgpu.adapter import properties_of
 from vyre_py.drivers.wgpu.batch import Batch, Pattern, is_whole
 from vyre_py.drivers.wgpu.clock import TIMESTAMPS, timed
 from vyre_py.drivers.wgpu.completion import Completions, Mark, WgpuEvent
-from vyre_py.drivers.wgpu.lanes import FEATURE, lanes_of
 from vyre_py.drivers.wgpu.launch import WgpuLaunch
 from vyre_py.drivers.wgpu.library import adapters, errors, is_software, load, refusals
 from vyre_py.drivers.wgpu.memory import WORD_BYTES, Storage, WgpuMemory
@@ -30,6 +29,7 @@ from vyre_py.drivers.wgpu.readback import Readback, Reading
 from vyre_py.drivers.wgpu.runner import BatchRunner
 from vyre_py.drivers.wgpu.shader import Shader, load_wgsl
 from vyre_py.drivers.wgpu.status import failure
+from vyre_py.drivers.wgpu.trials import HALVES, SUBGROUPS, converts_halves, lanes_of
 from vyre_py.drivers.wgpu.uniforms import Uniforms
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
@@ -50,8 +50,13 @@ _WAIT_LIMIT_SECONDS: Final = 60.0
 # Fills of so many bytes are written, which needs no submission.
 _WRITTEN_BYTES: Final = 64 << 10
 
-# What code for the target wgsl:f64 needs: the bits of an f64 are those of a 64-bit integer.
-_F64_FEATURES: Final = frozenset({"shader-f64", "shader-int64"})
+# What code for a target with a feature of ours needs of an adapter's: the bits of an f64 are those of a 64-bit integer.
+_FEATURES: Final = {
+    "f64": frozenset({"shader-f64", "shader-int64"}),
+    "i64": frozenset({"shader-int64"}),
+    "i64atomics": frozenset({"shader-int64", "shader-int64-atomic-min-max", "shader-int64-atomic-all-ops"}),
+    "f32atomics": frozenset({"shader-float32-atomic"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def _limits(limits: dict[str, int]) -> Limits:
 
 
 class WgpuDevice(Device):
-    """One adapter with its largest limits, and f64 and built-ins of subgroups where it has them.
+    """One adapter with its largest limits, and those of its features that code here is made for.
 
     Attributes besides the contract's: `properties`, `gpu` is wgpu-py's device, `package` wgpu-py, `launches` are those that are bound; `has_clock`:
     whether dispatches are timed by the device itself; `grid_limit` workgroups can be dispatched along an axis; bindings begin at multiples of
@@ -94,11 +99,12 @@ class WgpuDevice(Device):
         if ordinal >= len(found):
             raise DeviceUnavailable(f"there is no wgpu:{ordinal}", meaning=f"{len(found)} adapters are here", remedy="vyre_py.devices() lists them")
         self._adapter = found[ordinal]
-        has_f64 = self._adapter.features >= _F64_FEATURES
-        features = sorted((_F64_FEATURES if has_f64 else frozenset()) | ({FEATURE, TIMESTAMPS} & self._adapter.features))
+        usable = [name for name, needed in _FEATURES.items() if needed <= self._adapter.features]
+        features = sorted(frozenset().union(*[_FEATURES[name] for name in usable]) | ({HALVES, SUBGROUPS, TIMESTAMPS} & self._adapter.features))
         try:
             self.gpu: Any = self._adapter.request_device_sync(required_features=features)
             lanes = lanes_of(package, self._adapter, self.gpu)
+            usable += ["f16"] * converts_halves(package, self._adapter, self.gpu)
         except errors() as error:
             raise DeviceUnavailable(f"wgpu:{ordinal} cannot be opened", status=str(error), remedy="update the graphics driver") from error
         self.package = package
@@ -110,7 +116,7 @@ class WgpuDevice(Device):
         self.offset_alignment = self._gpu_limits["min-storage-buffer-offset-alignment"]
         self.properties = found_here = properties_of(self._adapter, features, self._gpu_limits, lanes)
         kind = "software on the CPU" if self.is_software else found_here.kind
-        target = wgsl_target(f64=has_f64, subgroup=lanes)
+        target = wgsl_target([*usable, f"subgroup{lanes}"])
         super().__init__(ordinal, target, _limits(self._gpu_limits), f"{found_here.name}, {kind}, through {found_here.backend}")
         self.wait_limit_seconds = _WAIT_LIMIT_SECONDS
         self.completions = Completions(self.gpu)

@@ -36,7 +36,7 @@ from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
-from vyre_py.lowering.legal.split64_ops import FROM_WORDS, ROWS, TO_WORDS, Pair, Split64Builder, is_wide, words_of_const
+from vyre_py.lowering.legal.split64_ops import Pair, Split64Builder, is_wide, op_by_words, words_of_const
 
 __all__ = ["WordPairs", "missing_words", "split_words"]
 
@@ -172,17 +172,7 @@ class _Splitter(Rewriter):
             self._bind(statement.bound, words_of_const(const(statement.bound.type, size.value)))
             return
         args = [self.pair(a) if is_wide(a.type) else self.atom(a) for a in statement.args]
-        source, target = statement.args[-1].type, statement.bound.type
-        name = statement.op.name
-        if name in ROWS:
-            made = ROWS[name](self._words, source, *args)
-        elif is_wide(source) and is_wide(target):
-            made = args[0]  # a cast or bitcast between i64 and u64 keeps the bits
-        elif is_wide(source):
-            made = FROM_WORDS[name, target](self._words, source, args[0])
-        else:
-            made = TO_WORDS[name, source](self._words, target, args[0])
-        self._bind(statement.bound, made)
+        self._bind(statement.bound, op_by_words(self._words, statement, args))
 
     def _places(self, statement: MemoryStatement) -> list[tuple[Atom, ...]]:
         """The indices of both words."""

@@ -7,19 +7,19 @@ target as `FUNCTIONS`; the other algorithms are the schoolbook ones (H. S. Warre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from vyre_py.ir.language.nodes import Atom, Const, const
+from vyre_py.ir.language.nodes import Atom, Const, Let, const
 from vyre_py.ir.language.op import Op, Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_bits
 from vyre_py.ir.language.types import Array, Type, bool_, f32, f64, i32, i64, u32, u64, vector_of
 from vyre_py.ir.math.builder import MathBuilder, int_, word
 
-__all__ = ["FROM_WORDS", "FUNCTIONS", "ROWS", "TO_WORDS", "Pair", "Split64Builder", "is_wide", "words_of_const"]
+__all__ = ["FROM_WORDS", "FUNCTIONS", "ROWS", "TO_WORDS", "Pair", "Split64Builder", "is_wide", "op_by_words", "words_of_const"]
 
 Pair = tuple[Atom, Atom]
 
@@ -314,3 +314,13 @@ TO_WORDS: Final[_Conversions] = {
     ("cast", f64): _from_float,
     ("bitcast", f64): _words_of_f64,
 }
+
+
+def op_by_words(w: Split64Builder, let: Let, args: Sequence[Pair | Atom]) -> Any:
+    """An op over 64-bit integers, of whose operands the 64-bit ones are pairs; a pair where its result is one."""
+    name, source, target = let.op.name, let.args[-1].type, let.bound.type
+    if name in ROWS:
+        return ROWS[name](w, source, *args)
+    if is_wide(source) and is_wide(target):
+        return args[0]  # a cast or bitcast between i64 and u64 keeps the bits
+    return FROM_WORDS[name, target](w, source, args[0]) if is_wide(source) else TO_WORDS[name, source](w, target, args[0])

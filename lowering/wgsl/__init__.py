@@ -1,13 +1,14 @@
 """WGSL, for every device that WebGPU reaches.
 
 `legal` rewrites what WGSL lacks and names what it cannot say, `ops` has a row per op over the types that are left (`types`), `helpers` the
-functions that they call, `memory` declares arrays and packs small elements, `rounding` and `folding` find what a driver's compiler must not see
-through, `subgroups` writes what lanes do together, `places` has comments of source places, `operands` has what stands for operands, `emit` walks the body,
-`uniform_block` is the block of scalars that emitter and driver share.
+functions that they call, `memory` declares arrays and packs small elements, `halves` says which of f16 need no packing, `rounding` and `folding` find
+what a driver's compiler must not see through, `subgroups` writes what lanes do together, `places` has comments of source places, `operands` has what
+stands for operands, `emit` walks the body, `uniform_block` is the block of scalars that emitter and driver share.
 
 Integers of every width and bools are exact; floating point is the device's own, f16 and bf16 computed in f32 and rounded once, casts of
 floats of 8 bits by integers. f64 is for devices that have it (target `wgsl:f64`), in naga's spelling, since WGSL has none; its functions are
-expanded, since WGSL's are not over f64.
+expanded, since WGSL's are not over f64. 64-bit integers (`wgsl:i64`), atomics on them, f16 and atomic sums of f32 are used where devices have them and keep
+the language's meaning.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
         raise Unsupported("wgsl", [Missing("strict floating point", help="WGSL leaves rounding to the device: leave numerics out, or take another")])
     layout = lay_out(optimised.program)
     require_expressible(optimised, layout)
-    kernel = Kernel(optimised, layout, places=options.debug)
+    kernel = Kernel(optimised, layout, target, places=options.debug)
     text = kernel.text()
     image = Image("wgsl", text.encode("ascii"), kernel.tables)
     return Lowered((image,), (Entry(ENTRY_POINT),), kernel.arrays.workgroup_bytes, text, "strict" if exact else "native")

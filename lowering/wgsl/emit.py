@@ -41,9 +41,10 @@ from vyre_py.ir.language.nodes import (
     Store,
     Subgroup,
     UniformLoad,
+    Value,
     Var,
 )  # fmt: skip
-from vyre_py.ir.language.types import i32
+from vyre_py.ir.language.types import f32, i32
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.layout import Layout, lay_out
@@ -51,8 +52,10 @@ from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
 from vyre_py.lowering.legal.grid_barriers import WITHOUT_GRID_BARRIER
 from vyre_py.lowering.legal.plain_copies import WITHOUT_COPIES
 from vyre_py.lowering.rows import Row
+from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.folding import foldable
-from vyre_py.lowering.wgsl.helpers import HELPERS, with_requirements
+from vyre_py.lowering.wgsl.halves import Halves
+from vyre_py.lowering.wgsl.helpers import HELPERS, OF_HALVES, with_requirements
 from vyre_py.lowering.wgsl.memory import (
     Array,
     Arrays,
@@ -95,14 +98,16 @@ class Kernel:
 
     _emitters: ClassVar[Mapping[type[Statement], Callable[..., None]]]
 
-    def __init__(self, optimised: Optimised, layout: Layout, tables: bytes = b"", places: bool = False) -> None:
+    def __init__(self, optimised: Optimised, layout: Layout, target: Target, tables: bytes = b"", places: bool = False) -> None:
         """With `places` a comment tells where what follows it stands in the Program's source (`lowering.wgsl.places`)."""
         self._optimised = optimised
         self._places = places
         self._place = ""
         self._program = optimised.program
         self._layout = layout
-        self.arrays: Arrays = arrays_of(self._program, layout, tables)
+        self._target = target
+        self._halves = Halves(self._program, target.has("f16"))
+        self.arrays: Arrays = arrays_of(self._program, layout, tables, target.has("f32atomics"), self._halves.memories)
         self._operands = Operands(layout)
         self._rounded = rounded_results(self._program)
         self._foldable = foldable(self._program)
@@ -154,6 +159,8 @@ class Kernel:
         elif (signature := signature_of(statement)) in self._optimised.functions:
             assert signature is not None  # none of them is
             text = f"{signature.name}({', '.join(self._operands_of(statement))})"
+        elif statement.args and isinstance(wide := statement.args[0], Value) and wide.id in self._halves.widened:
+            text = self._operands.atom(wide)
         else:
             form = form_of(statement)
             assert form is not None  # `legal.require_expressible`
@@ -194,7 +201,8 @@ class Kernel:
             self._line(f"let v{result.id} = {self._operands.calling(text)};")
             return
         if result is not None:
-            self._line(f"var v{result.id}: {value_type(result.type)} = {zero(result.type)};")
+            type_ = f32 if array.halves else result.type
+            self._line(f"var v{result.id}: {value_type(type_)} = {zero(type_)};")
         if inside is None:
             return
         done = lines(array, self._operands.address(statement, array))
@@ -241,8 +249,9 @@ class Kernel:
         if (row := self._pairs.get(index)) is not None:
             self._pair(index, statement, row)
             return
-        value = self._kept(index, statement.value)
-        self._access(index, statement, lambda array, address: array.store(address, value), None)
+        value = self._halves.rounded(statement.value) if statement.memory in self._halves.memories else statement.value
+        text = self._kept(index, value)
+        self._access(index, statement, lambda array, address: array.store(address, text), None)
 
     def _atomic(self, index: int, statement: Atomic) -> None:
         operands = [self._operands.atom(a) for a in statement.operands]
@@ -254,7 +263,7 @@ class Kernel:
         def text(array: Array, address: str) -> str:
             return atomic_text(op, array, address, operands)
 
-        self._access(index, statement, lines, text if is_one_call(op, statement.memory.type) else None)
+        self._access(index, statement, lines, text if is_one_call(op, self.arrays.by_memory[statement.memory]) else None)
 
     def _atomic_store(self, index: int, statement: AtomicStore) -> None:
         value = self._kept(index, statement.operands[0])
@@ -333,7 +342,7 @@ class Kernel:
 
     def _function(self, signature: Signature, optimised: Optimised) -> str:
         """A function that an op is left to."""
-        made = CalledFunction(optimised, lay_out(optimised.program), self.tables, self._places)
+        made = CalledFunction(optimised, lay_out(optimised.program), self._target, self.tables, self._places)
         text = made.definition(signature)
         self._operands.helpers |= made._operands.helpers
         self.tables = made.tables
@@ -344,7 +353,8 @@ class Kernel:
         x, y, z = self._program.workgroup
         self._body()
         functions = [self._function(*function) for function in self._optimised.functions.items()]
-        helpers = [HELPERS[name] for name in with_requirements(self._operands.helpers)]
+        known = {**HELPERS, **OF_HALVES} if self._target.has("f16") else HELPERS
+        helpers = [known[name] for name in with_requirements(self._operands.helpers)]
         head = [*_GRID, *self.arrays.head, *self._operands.named.values(), *zero_lines(self.arrays, self._optimised.written_first, x * y * z)]
         parts = [
             f"struct Block {{\n  words: array<vec4<u32>, {block_words(self._layout) // 4}>,\n}}",
@@ -353,7 +363,8 @@ class Kernel:
             *functions,
             f"@compute @workgroup_size({x}, {y}, {z})\nfn {ENTRY_POINT}(\n" + "".join(f"  {text},\n" for text in _INPUTS) + ") {",
         ]
-        return "\n\n".join(parts) + "\n" + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
+        enabled = "enable f16;\n\n" if self._halves.memories else ""
+        return enabled + "\n\n".join(parts) + "\n" + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
 
 
 class CalledFunction(Kernel):

@@ -13,7 +13,7 @@ from typing import Final
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Atom, Const, End, For, Get, Let, Load, Loop, Set, Space, Statement, Store, Value
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import i32, u32
+from vyre_py.ir.language.types import i32, i64, u32, u64
 
 __all__ = ["foldable"]
 
@@ -22,7 +22,7 @@ _SIZED: Final = ("workgroup_size", "local_id", "local_index")
 
 
 def foldable(program: Program) -> frozenset[int]:
-    """The statements, by index, in loops that set a 32-bit integer to what is computed of constants and variables alone."""
+    """The statements, by index, in loops that set an integer to what is computed of constants and variables alone."""
     known = [False] * program.value_count
     found: list[int] = []
     blocks: list[bool] = []  # whether each open block is, or lies in, a loop
@@ -37,7 +37,7 @@ def foldable(program: Program) -> frozenset[int]:
             blocks.pop()
         if s.result is not None:
             known[s.result.id] = _is_computed(s) and all(map(is_known, s.args))
-        elif blocks and blocks[-1] and (value := _kept(s)) is not None and value.type in (i32, u32) and is_known(value):
+        elif blocks and blocks[-1] and (value := _kept(s)) is not None and value.type in (i32, u32, i64, u64) and is_known(value):
             found.append(index)
     return frozenset(found)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from vyre_py.lowering.wgsl.uniform_block import ZERO, word_text
 
-__all__ = ["HELPERS", "helpers_of", "with_requirements"]
+__all__ = ["HELPERS", "OF_HALVES", "helpers_of", "with_requirements"]
 
 # Name -> definition. A function may call those above it.
 HELPERS: Final[Mapping[str, str]] = {
@@ -196,9 +196,42 @@ HELPERS: Final[Mapping[str, str]] = {
     "bits_f16": """fn bits_f16(a: u32) -> u32 {
   return select(a, 0x7e00u, (a & 0x7fffu) > 0x7c00u);
 }""",
-    # Only for devices that have f64, which is where these are called. Bits go through naga's u64.
+    # Only for devices that have 64-bit integers, and below f64, in naga's spelling, which is where these are called.
+    "u64_of_words": """fn u64_of_words(low: u32, high: u32) -> u64 {
+  return u64(low) | (u64(high) << 32u);
+}""",
+    "words_of_u64": """fn words_of_u64(a: u64) -> vec2<u32> {
+  return vec2<u32>(u32(a & 0xfffffffflu), u32(a >> 32u));
+}""",
+    "opaque_u64": f"""fn opaque_u64(a: u64) -> u64 {{
+  return a | u64({word_text(ZERO)});
+}}""",
+    "opaque_i64": f"""fn opaque_i64(a: i64) -> i64 {{
+  return a | bitcast<i64>(u64({word_text(ZERO)}));
+}}""",
+    "div_u64": """fn div_u64(a: u64, b: u64) -> u64 {
+  return a / select(b, 1lu, b == 0lu);
+}""",
+    "rem_u64": """fn rem_u64(a: u64, b: u64) -> u64 {
+  let safe = select(b, 1lu, b == 0lu);
+  return a - (a / safe) * safe;
+}""",
+    "size_i64": """fn size_i64(a: i64) -> u64 {
+  return bitcast<u64>(select(a, -a, a < 0li));
+}""",
+    "div_i64": """fn div_i64(a: i64, b: i64) -> i64 {
+  let size = bitcast<i64>(div_u64(size_i64(a), size_i64(b)));
+  return select(size, -size, (a ^ b) < 0li);
+}""",
+    "rem_i64": """fn rem_i64(a: i64, b: i64) -> i64 {
+  let size = bitcast<i64>(rem_u64(size_i64(a), size_i64(b)));
+  return select(size, -size, a < 0li);
+}""",
+    "rotl_u64": """fn rotl_u64(a: u64, n: u32) -> u64 {
+  return (a << (n & 63u)) | (a >> ((64u - (n & 63u)) & 63u));
+}""",
     "f64_of_words": """fn f64_of_words(low: u32, high: u32) -> f64 {
-  return bitcast<f64>(u64(low) | (u64(high) << 32u));
+  return bitcast<f64>(u64_of_words(low, high));
 }""",
     "opaque_f64": f"""fn opaque_f64(a: f64) -> f64 {{
   return bitcast<f64>(bitcast<u64>(a) | u64({word_text(ZERO)}));
@@ -211,12 +244,10 @@ HELPERS: Final[Mapping[str, str]] = {
 }""",
     # NaNs keep their payloads.
     "raw_words_of_f64": """fn raw_words_of_f64(a: f64) -> vec2<u32> {
-  let bits = bitcast<u64>(a);
-  return vec2<u32>(u32(bits & 0xfffffffflu), u32(bits >> 32u));
+  return words_of_u64(bitcast<u64>(a));
 }""",
     "words_of_f64": """fn words_of_f64(a: f64) -> vec2<u32> {
-  let bits = select(bitcast<u64>(a), 0x7ff8000000000000lu, is_nan_f64(a));
-  return vec2<u32>(u32(bits & 0xfffffffflu), u32(bits >> 32u));
+  return words_of_u64(select(bitcast<u64>(a), 0x7ff8000000000000lu, is_nan_f64(a)));
 }""",
     "sign_f64": """fn sign_f64(a: f64) -> f64 {
   return select(select(a, -1.0lf, a < 0.0lf), 1.0lf, a > 0.0lf);
@@ -251,6 +282,16 @@ HELPERS: Final[Mapping[str, str]] = {
 }""",
     "u32_of_f64": """fn u32_of_f64(a: f64) -> u32 {
   return select(u32(clamp(a, 0.0lf, 4294967295.0lf)), 0u, is_nan_f64(a));
+}""",
+}
+
+# The same where the device's own conversions of f16 are exact, in place of those above.
+OF_HALVES: Final[Mapping[str, str]] = {
+    "f32_of_f16": """fn f32_of_f16(a: u32) -> f32 {
+  return unpack2x16float(a).x;
+}""",
+    "f16_of_f32": """fn f16_of_f32(a: f32) -> u32 {
+  return pack2x16float(vec2<f32>(a, 0.0f));
 }""",
 }
 

@@ -16,6 +16,7 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.ir.passes.expand import expand
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import Layout
+from vyre_py.lowering.legal.by_words import by_words
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.legal.indices import missing_elements, narrow_indices
 from vyre_py.lowering.legal.integers import narrow_integers
@@ -49,7 +50,8 @@ def _lacking_f64(program: Program) -> Iterator[Missing]:
 def _lacking(program: Program, target: Target) -> Iterator[Missing]:
     if not target.has_f64:
         yield from _lacking_f64(program)
-    yield from missing_words(program)
+    if not _has_wide_atomics(target):
+        yield from missing_words(program)
     yield from EMITTERS.missing(program)
     yield from missing_elements(program)
     for index, statement in enumerate(program.body):
@@ -59,6 +61,14 @@ def _lacking(program: Program, target: Target) -> Iterator[Missing]:
             yield Missing(full_name(statement.op), program.place(index), NO_ORDER)
 
 
+def _has_wide_atomics(target: Target) -> bool:
+    return target.has("i64") and target.has("i64atomics")
+
+
+def _is_said(let: Let) -> bool:
+    return form_of(let) is not None
+
+
 def legalise(program: Program, target: Target) -> Program:
     """A Program of scalars in the types that WGSL computes in.
 
@@ -66,8 +76,8 @@ def legalise(program: Program, target: Target) -> Program:
     """
     if missing := list(_lacking(program, target)):
         raise Unsupported(target.name, missing)
-    program = expand(program, _NOT_OF_F64, frozenset({f64}), calls=False)
-    return split_words(narrow_integers(narrow_floats(narrow_indices(program))))
+    program = narrow_integers(narrow_floats(narrow_indices(expand(program, _NOT_OF_F64, frozenset({f64}), calls=False))))
+    return by_words(program, _is_said) if target.has("i64") else split_words(program)
 
 
 # naga and Tint stop at 127 braces, and so does the grammar's own recommendation. The function takes one, an access up to three.

@@ -2,8 +2,8 @@
 
 In buffers and tables, elements of 8 and 16 bits lie four and two to a word; elsewhere each has a word. A store to part of a word takes two atomics, `and`
 and then `or`: they leave the rest of the word alone, so that neighbouring invocations may store at once. Memory that is accessed atomically anywhere is
-declared atomic, and then every access is. Atomics on f32 are a compare-and-exchange loop on the bits in an `atomic<u32>`. All tables share one read-only
-binding.
+declared atomic, and then every access is. Atomics on f32 are a compare-and-exchange loop on the bits in an `atomic<u32>`, but sums in buffers where the
+target has them. All tables share one read-only binding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Access, Atomic, Memory, MemoryStatement, Space, Store
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, bool_, f32, f64
+from vyre_py.ir.language.types import Type, bool_, f32, f64, i64, u64
 from vyre_py.lowering.layout import WORD_BYTES, Layout, element_count
 from vyre_py.lowering.legal.split64 import WordPairs
 from vyre_py.lowering.wgsl.ops import ROWS
@@ -31,6 +31,8 @@ READ: Final = "var<storage, read>"
 READ_WRITE: Final = "var<storage, read_write>"
 
 _TABLES: Final = "tables"
+# Types of two words -> how they are read from them.
+_OF_WORDS: Final[Mapping[Type, str]] = {f64: "f64_of_words({0}, {1})", u64: "u64_of_words({0}, {1})", i64: "bitcast<i64>(u64_of_words({0}, {1}))"}
 _WORD_BITS: Final = 8 * WORD_BYTES
 
 
@@ -38,9 +40,9 @@ _WORD_BITS: Final = 8 * WORD_BYTES
 class Array:
     """A memory as WGSL has it: elements of `element` at `name[offset + index]`; `offset` is a name, a literal, or empty.
 
-    `packed`: the bits of an element, of which several lie in a word, or 0. `atomic`: declared atomic. `raw`: the words hold the bits of
-    elements of another type, those of an f64 two words. Of `pairs` what lies in the array are vectors of two words, and an address is that of a vector, of
-    which `component` says what is meant: one word, or all of it.
+    `packed`: the bits of an element, of which several lie in a word, or 0. `atomic`: declared atomic. `raw`: the words hold the bits of elements of another
+    type, those of 64 bits two words. Of `halves` (`lowering.wgsl.halves`) the elements are f16 themselves, to and from which f32 go. Of `pairs` what lies
+    in the array are vectors of two words, and an address is that of a vector, of which `component` says what is meant: one word, or all of it.
     """
 
     memory: Memory
@@ -51,17 +53,20 @@ class Array:
     offset: str
     pairs: bool = False
     component: str = ""
+    halves: bool = False
 
     @property
     def element(self) -> Type:
-        """The type of the elements."""
-        return self.memory.type
+        """The type of the elements, as accesses see them."""
+        return f32 if self.halves else self.memory.type
 
     @property
     def words(self) -> str:
         """The WGSL type of what lies in the array."""
         if self.pairs:
             return "vec2<u32>"
+        if self.halves:
+            return "f16"
         plain = "u32" if self.packed or self.raw else value_type(self.element)
         return f"atomic<{plain}>" if self.atomic else plain
 
@@ -95,10 +100,10 @@ class Array:
             position, shift = self._part(address)
             return self._of_bits(f"({self._read(position)} >> {shift}) & {(1 << self.packed) - 1}u")
         if not self.raw:
-            return self._read(address)
-        if self.element is f64:
+            return f"f32({self._read(address)})" if self.halves else self._read(address)
+        if self.element in _OF_WORDS:
             first = f"({address}) * 2u"
-            return f"f64_of_words({self._read(first)}, {self._read(f'{first} + 1u')})"
+            return _OF_WORDS[self.element].format(self._read(first), self._read(f"{first} + 1u"))
         return self._of_bits(self._read(address))
 
     def load_together(self, address: str) -> str:
@@ -115,7 +120,7 @@ class Array:
             return [f"atomicAnd(&{word}, ~({(1 << self.packed) - 1}u << {shift}));", f"atomicOr(&{word}, ({bits}) << {shift});"]
         if self.atomic:
             return [f"atomicStore(&{self.name}[{address}], {bits});"]
-        return [f"{self.name}[{address}]{self.component} = {bits};"]
+        return [f"{self.name}[{address}]{self.component} = {f'f16({bits})' if self.halves else bits};"]
 
 
 _ATOMICS: Final[Mapping[str, str]] = {
@@ -126,9 +131,13 @@ _ATOMICS: Final[Mapping[str, str]] = {
 _COMPUTED: Final[Mapping[str, str]] = {"nand": "~({0} & {1})"}
 
 
-def is_one_call(op: str, element: Type) -> bool:
-    """Whether an atomic on elements of a type is one call in WGSL, rather than a loop."""
-    return (op in _ATOMICS and element is not f32) or op == "load"
+# Those on f32 that some devices have, in buffers.
+_SUMS: Final = frozenset({"add", "load"})
+
+
+def is_one_call(op: str, array: Array) -> bool:
+    """Whether an atomic on elements of an array is one call in WGSL, rather than a loop."""
+    return (op in _ATOMICS and not (array.element is f32 and array.raw)) or op == "load"
 
 
 def atomic_text(op: str, array: Array, address: str, operands: Sequence[str]) -> str:
@@ -143,7 +152,7 @@ def atomic_lines(op: str, array: Array, address: str, operands: Sequence[str], o
 
     The weak exchange may fail though the element was as expected: then it is tried again.
     """
-    if is_one_call(op, array.element):
+    if is_one_call(op, array):
         return [f"{old} = {atomic_text(op, array, address, operands)};"]
     place = f"&{array.name}[{address}]"
     if op in _COMPUTED:
@@ -190,17 +199,25 @@ class Arrays:
 class _Declarations:
     """Collects the arrays of a Program, memory by memory."""
 
-    def __init__(self, layout: Layout, atomic: frozenset[Memory], tables: bytes) -> None:
+    def __init__(self, layout: Layout, atomic: frozenset[Memory], summed: frozenset[Memory], halves: frozenset[Memory], tables: bytes) -> None:
         self._atomic = atomic
+        self._summed = summed
+        self._halves = halves
         self._numbers = {slot.name: number for number, slot in enumerate(layout.buffers)}
         self.module: list[str] = []
         self.head: list[str] = []
         self.tables = bytearray(tables)
 
+    def _has_bits(self, memory: Memory) -> bool:
+        """Whether the bits of f32 lie in a memory, since no atomics on f32 do what is done to it."""
+        return memory.type is f32 and memory in self._atomic and memory not in self._summed
+
     def buffer(self, memory: Memory) -> Array:
         number = self._numbers[memory.name]
         atomic = memory in self._atomic
-        array = Array(memory, f"b{number}", packed_bits(memory.type), atomic, atomic and memory.type is f32, f"o{number}", isinstance(memory, WordPairs))
+        halves, pairs = memory in self._halves, isinstance(memory, WordPairs)
+        packed = 0 if halves else packed_bits(memory.type)
+        array = Array(memory, f"b{number}", packed, atomic, self._has_bits(memory), f"o{number}", pairs, halves=halves)
         declared = READ_WRITE if memory.access.writes else READ
         self.module.append(f"@group(0) @binding({number + 1}) {declared} {array.name}: array<{array.words}>;")
         self.head.append(f"let {array.offset} = {word_text(offset_word(number))}{' >> 1u' if array.pairs else ''};")
@@ -216,7 +233,7 @@ class _Declarations:
     def own(self, memory: Memory, number: int) -> Array:
         atomic = memory in self._atomic
         # A driver was seen to lose the elements of workgroup arrays of bool, so bools are words in every array.
-        raw = memory.type is bool_ or (atomic and memory.type is f32)
+        raw = memory.type is bool_ or self._has_bits(memory)
         array = Array(memory, f"a{number}", 0, atomic, raw, "")
         declared = f"{array.name}: array<{array.words}, {element_count(memory)}>;"
         if memory.space is Space.WORKGROUP:
@@ -226,11 +243,14 @@ class _Declarations:
         return array
 
 
-def arrays_of(program: Program, layout: Layout, tables: bytes = b"") -> Arrays:
-    """The arrays of a Program; its tables come after those in `tables`."""
+def arrays_of(program: Program, layout: Layout, tables: bytes, sums: bool, halves: frozenset[Memory]) -> Arrays:
+    """The arrays of a Program; its tables come after those in `tables`. With `sums` the target has atomic sums of f32; `halves` are arrays of f16."""
     accesses = [s for s in program.body if isinstance(s, MemoryStatement)]
     used = dict.fromkeys([s.memory for s in accesses])
-    made = _Declarations(layout, frozenset(s.memory for s in accesses if isinstance(s, Atomic) or (isinstance(s, Store) and _is_packed(s.memory))), tables)
+    atomic = frozenset(s.memory for s in accesses if isinstance(s, Atomic) or (isinstance(s, Store) and _is_packed(s.memory) and s.memory not in halves))
+    others = {s.memory for s in accesses if isinstance(s, Atomic) and s.op.name not in _SUMS}
+    summed = frozenset(m for m in atomic - others if m.space is Space.BUFFER) if sums else frozenset()
+    made = _Declarations(layout, atomic, summed, halves, tables)
     by_memory: dict[Memory, Array] = {}
     for number, memory in enumerate(m for m in program.memories if m in used):
         if memory.space is Space.BUFFER:

@@ -7,7 +7,7 @@ from typing import Final
 
 from vyre_py.ir.language.dims import DimConst, DimExpr
 from vyre_py.ir.language.nodes import Atom, Const, MemoryStatement, Param, Value
-from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, u32
+from vyre_py.ir.language.types import Type, bool_, f32, f64, i32, i64, u32, u64
 from vyre_py.lowering.layout import Layout, SlotKind
 from vyre_py.lowering.wgsl.helpers import helpers_of
 from vyre_py.lowering.wgsl.memory import Array
@@ -17,7 +17,10 @@ from vyre_py.lowering.wgsl.uniform_block import ZERO, scalar_word, word_text
 __all__ = ["Operands", "known"]
 
 # Type -> how it is read from its words in the block; of other types the word is the value.
-_FROM_WORDS: Final[Mapping[Type, str]] = {bool_: "{} != 0u", i32: "bitcast<i32>({})", f32: "bitcast<f32>({})", f64: "f64_of_words({}, {})"}
+_FROM_WORDS: Final[Mapping[Type, str]] = {
+    bool_: "{} != 0u", i32: "bitcast<i32>({})", f32: "bitcast<f32>({})", f64: "f64_of_words({}, {})",
+    u64: "u64_of_words({}, {})", i64: "bitcast<i64>(u64_of_words({}, {}))",
+}  # fmt: skip
 
 
 def known(atom: Atom) -> int | None:

@@ -2,7 +2,8 @@
 
 `{0}`, `{1}`, `{2}` stand for the operands, which are names or literals; a function that is not WGSL's own is in `helpers.HELPERS`.
 A row is one expression for every type, or one per type name; for cast and bitcast per `from->to`. Rows are for what the rewrites of
-`legal` leave: 64-bit integers are gone, narrow integers and floats are moved and cast only, and an f64 trades its bits with two u32.
+`legal` leave: 64-bit integers are gone where the device has none, and else computed where there is a row (`lowering.legal.by_words` has the rest); narrow
+integers and floats are moved and cast only, and 64 bits are traded with two u32.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.language.nodes import Let
-from vyre_py.ir.language.types import SCALARS, bool_, f32, f64, i32, u32
+from vyre_py.ir.language.types import SCALARS, bool_, f32, f64, i32, i64, u32, u64
 from vyre_py.lowering.legal.split64_ops import FUNCTIONS
 
 __all__ = ["QUERIES", "ROWS", "form_of"]
@@ -19,6 +20,7 @@ __all__ = ["QUERIES", "ROWS", "form_of"]
 Row = str | Mapping[str, str]
 
 _CONVERSIONS: Final = frozenset({"cast", "bitcast"})
+_INTEGERS: Final = ("i32", "u32", "i64", "u64")
 
 _NARROW_CASTS: Final[Mapping[str, str]] = {
     f"{source}->{target}": text
@@ -33,8 +35,15 @@ _NARROW_CASTS: Final[Mapping[str, str]] = {
         *(("u32", f"{kind}{bits}", f"{{0}} & {mask}") for kind in "iu"),
     )
 }
+# The low word first, by unsigned integers, so that no compiler extends a sign that is none.
+_WIDE_CASTS: Final[Mapping[str, str]] = {
+    "bool->i64": "select(0li, 1li, {0})", "bool->u64": "select(0lu, 1lu, {0})", "i64->bool": "{0} != 0li", "u64->bool": "{0} != 0lu",
+    "i32->i64": "i64({0})", "i32->u64": "bitcast<u64>(i64({0}))", "u32->i64": "bitcast<i64>(u64({0}))", "u32->u64": "u64({0})",
+    "i64->i32": "bitcast<i32>(words_of_u64(bitcast<u64>({0})).x)", "i64->u32": "words_of_u64(bitcast<u64>({0})).x",
+    "u64->i32": "bitcast<i32>(words_of_u64({0}).x)", "u64->u32": "words_of_u64({0}).x", "i64->u64": "bitcast<u64>({0})", "u64->i64": "bitcast<i64>({0})",
+}  # fmt: skip
 _CASTS: Final[Mapping[str, str]] = {
-    **_NARROW_CASTS,
+    **_NARROW_CASTS, **_WIDE_CASTS,
     "bool->i32": "select(0i, 1i, {0})", "bool->u32": "select(0u, 1u, {0})", "bool->f32": "select(0.0f, 1.0f, {0})", "bool->f64": "select(0.0lf, 1.0lf, {0})",
     "i32->bool": "{0} != 0i", "i32->u32": "u32({0})", "i32->f32": "f32({0})", "i32->f64": "f64({0})",
     "u32->bool": "{0} != 0u", "u32->i32": "i32({0})", "u32->f32": "f32({0})", "u32->f64": "f64({0})",
@@ -52,24 +61,43 @@ _BITCASTS: Final[Mapping[str, str]] = {
     "i32->u32": "bitcast<u32>({0})", "u32->i32": "bitcast<i32>({0})", "i32->f32": "bitcast<f32>({0})", "u32->f32": "bitcast<f32>({0})",
     "f32->u32": "bits_f32({0})", "f32->i32": "bitcast<i32>(bits_f32({0}))",
     "f64->u32x2": "words_of_f64({0})", "u32x2->f64": "f64_of_words({0}.x, {0}.y)",
+    "i64->u64": "bitcast<u64>({0})", "u64->i64": "bitcast<i64>({0})",
+    "u64->u32x2": "words_of_u64({0})", "u32x2->u64": "u64_of_words({0}.x, {0}.y)",
+    "i64->u32x2": "words_of_u64(bitcast<u64>({0}))", "u32x2->i64": "bitcast<i64>(u64_of_words({0}.x, {0}.y))",
 }  # fmt: skip
+
+
+def _called(name: str) -> Mapping[str, str]:
+    """A function for each type of integers."""
+    return {t: f"{name}_{t}({{0}}, {{1}})" for t in _INTEGERS}
+
+
+def _of_words(text: str) -> Mapping[str, str]:
+    """What Vulkan has for integers of 32 bits alone."""
+    return dict.fromkeys(("i32", "u32"), text)
+
+
+def _by_low_word(of_u64: str, of_i64: str = "") -> Mapping[str, str]:
+    """What moves 64 bits by a count, `by` in the texts, of which one may serve both types."""
+    return {t: text.replace("{by}", _CASTS[f"{t}->u32"].replace("{0}", "{1}")) for t, text in (("u64", of_u64), ("i64", of_i64 or of_u64))}
+
 
 # A row without types in it serves those that WGSL computes in, and bool where the op takes one.
 ROWS: Final[Mapping[str, Row]] = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
-    "div": {"i32": "div_i32({0}, {1})", "u32": "div_u32({0}, {1})", "f32": "{0} / {1}", "f64": "{0} / {1}"},
-    "rem": {"i32": "rem_i32({0}, {1})", "u32": "rem_u32({0}, {1})"},
-    "neg": {"i32": "-{0}", "u32": "0u - {0}", "f32": "-{0}", "f64": "-{0}"},
-    "abs": {"i32": "abs({0})", "u32": "{0}", "f32": "abs({0})", "f64": "abs({0})"},
-    "sign": {"i32": "sign({0})", "u32": "min({0}, 1u)", "f32": "sign_f32({0})", "f64": "sign_f64({0})"},
-    "min": {"i32": "min({0}, {1})", "u32": "min({0}, {1})", "f32": "min_f32({0}, {1})", "f64": "min_f64({0}, {1})"},
-    "max": {"i32": "max({0}, {1})", "u32": "max({0}, {1})", "f32": "max_f32({0}, {1})", "f64": "max_f64({0}, {1})"},
-    "clamp": {
-        "i32": "min(max({0}, {1}), {2})", "u32": "min(max({0}, {1}), {2})",
-        "f32": "min_f32(max_f32({0}, {1}), {2})", "f64": "min_f64(max_f64({0}, {1}), {2})",
+    "div": {**_called("div"), "f32": "{0} / {1}", "f64": "{0} / {1}"},
+    "rem": _called("rem"),
+    "neg": {**dict.fromkeys(("i32", "i64", "f32", "f64"), "-{0}"), "u32": "0u - {0}", "u64": "0lu - {0}"},
+    "abs": {**dict.fromkeys(("i32", "f32", "f64"), "abs({0})"), "u32": "{0}", "i64": "bitcast<i64>(size_i64({0}))", "u64": "{0}"},
+    "sign": {
+        "i32": "sign({0})", "u32": "min({0}, 1u)", "i64": "select(select(0li, 1li, {0} > 0li), -1li, {0} < 0li)", "u64": "select(1lu, 0lu, {0} == 0lu)",
+        "f32": "sign_f32({0})", "f64": "sign_f64({0})",
     },
+    "min": {**dict.fromkeys(_INTEGERS, "min({0}, {1})"), "f32": "min_f32({0}, {1})", "f64": "min_f64({0}, {1})"},
+    "max": {**dict.fromkeys(_INTEGERS, "max({0}, {1})"), "f32": "max_f32({0}, {1})", "f64": "max_f64({0}, {1})"},
+    "clamp": {**dict.fromkeys(_INTEGERS, "min(max({0}, {1}), {2})"), "f32": "min_f32(max_f32({0}, {1}), {2})", "f64": "min_f64(max_f64({0}, {1}), {2})"},
     "fma": "fma({0}, {1}, {2})",
     "sqrt": "sqrt({0})",
     "floor": "floor({0})",
@@ -81,14 +109,20 @@ ROWS: Final[Mapping[str, Row]] = {
     "or": "{0} | {1}",
     "xor": "{0} ^ {1}",
     "not": "~{0}",
-    "shl": {"i32": "{0} << (u32({1}) & 31u)", "u32": "{0} << ({1} & 31u)"},
-    "shr": {"i32": "{0} >> (u32({1}) & 31u)", "u32": "{0} >> ({1} & 31u)"},
-    "rotl": {"i32": "bitcast<i32>(rotl_u32(u32({0}), u32({1})))", "u32": "rotl_u32({0}, {1})"},
-    "rotr": {"i32": "bitcast<i32>(rotl_u32(u32({0}), 32u - (u32({1}) & 31u)))", "u32": "rotl_u32({0}, 32u - ({1} & 31u))"},
-    "popcount": "countOneBits({0})",
-    "clz": "countLeadingZeros({0})",
-    "ctz": "countTrailingZeros({0})",
-    "reverse_bits": "reverseBits({0})",
+    "shl": {"i32": "{0} << (u32({1}) & 31u)", "u32": "{0} << ({1} & 31u)", **_by_low_word("{0} << ({by} & 63u)")},
+    "shr": {"i32": "{0} >> (u32({1}) & 31u)", "u32": "{0} >> ({1} & 31u)", **_by_low_word("{0} >> ({by} & 63u)")},
+    "rotl": {
+        "i32": "bitcast<i32>(rotl_u32(u32({0}), u32({1})))", "u32": "rotl_u32({0}, {1})",
+        **_by_low_word("rotl_u64({0}, {by})", "bitcast<i64>(rotl_u64(bitcast<u64>({0}), {by}))"),
+    },
+    "rotr": {
+        "i32": "bitcast<i32>(rotl_u32(u32({0}), 32u - (u32({1}) & 31u)))", "u32": "rotl_u32({0}, 32u - ({1} & 31u))",
+        **_by_low_word("rotl_u64({0}, 64u - ({by} & 63u))", "bitcast<i64>(rotl_u64(bitcast<u64>({0}), 64u - ({by} & 63u)))"),
+    },
+    "popcount": _of_words("countOneBits({0})"),
+    "clz": _of_words("countLeadingZeros({0})"),
+    "ctz": _of_words("countTrailingZeros({0})"),
+    "reverse_bits": _of_words("reverseBits({0})"),
     "mul_hi": {"i32": "mul_hi_i32({0}, {1})", "u32": "mul_hi_u32({0}, {1})"},
     "abs_diff": {"i32": "abs_diff_i32({0}, {1})", "u32": "abs_diff_u32({0}, {1})"},
     "eq": "{0} == {1}",
@@ -126,7 +160,7 @@ QUERIES: Final[Mapping[str, str]] = {
 }
 
 
-_COMPUTED: Final = frozenset({bool_, i32, u32, f32, f64})
+_COMPUTED: Final = frozenset({bool_, i32, u32, f32, f64, i64, u64})
 
 
 def form_of(statement: Let) -> str | None:

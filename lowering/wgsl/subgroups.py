@@ -1,7 +1,7 @@
 """Subgroup ops as WGSL's built-ins, for devices whose subgroups are those of the Program.
 
 WGSL promises no relation between an invocation's index in its workgroup and its lane. So a target says for how many lanes the device keeps it
-(`Target.subgroup`; `drivers.wgpu.lanes` finds out), and other Programs go through workgroup memory. Nor does WGSL say in which order `subgroupAdd` adds:
+(`Target.subgroup`; `drivers.wgpu.trials` finds out), and other Programs go through workgroup memory. Nor does WGSL say in which order `subgroupAdd` adds:
 of built-ins that compute, only those over integers are taken, whose order is not seen. Numbers of lanes are known where WGSL wants them to be the same for
 a subgroup, and where a lane does not exist, what a built-in gives is not looked at. naga, whose spelling this is, wants no `enable` for them.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 from vyre_py.ir.language.nodes import Const, Subgroup
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Type, bool_, f64, i32, u32
+from vyre_py.ir.language.types import Type, bool_, f64, i32, i64, u32, u64
 from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.types import zero
 
@@ -35,6 +35,11 @@ _FOLDS: Final[Mapping[str, str]] = {
     **{f"{kind}_{name}": f"subgroup{kind.capitalize()}{name.capitalize()}({{0}})" for kind in ("inclusive", "exclusive") for name in ("add", "mul")},
 }
 _FOLDED: Final = frozenset({i32, u32})
+# Type of 64 bits -> its words, and what they make.
+_WORDS: Final[Mapping[Type, tuple[str, str]]] = {
+    f64: ("raw_words_of_f64({})", "f64_of_words({}, {})"), u64: ("words_of_u64({})", "u64_of_words({}, {})"),
+    i64: ("words_of_u64(bitcast<u64>({}))", "bitcast<i64>(u64_of_words({}, {}))"),
+}  # fmt: skip
 
 
 def has_builtins(program: Program, target: Target) -> bool:
@@ -44,7 +49,7 @@ def has_builtins(program: Program, target: Target) -> bool:
 
 
 def takes(size: int) -> Callable[[Subgroup], bool]:
-    """Which ops of scalars are written here, of subgroups of `size` lanes; 64-bit integers move as two words (`lowering.legal.split64`)."""
+    """Which ops of scalars are written here, of subgroups of `size` lanes; 64 bits move as two words."""
 
     def taken(s: Subgroup) -> bool:
         name = s.op.name
@@ -72,6 +77,7 @@ def builtin(s: Subgroup, size: int, operands: Sequence[str]) -> str:
 
     if type_ is bool_:
         return f"{moved(f'u32({x})', u32)} != 0u"
-    if type_ is f64:
-        return f"f64_of_words({', '.join(moved(f'raw_words_of_f64({x}).{half}', u32) for half in 'xy')})"
+    if type_ in _WORDS:
+        apart, joined = _WORDS[type_]
+        return joined.format(*[moved(f"{apart.format(x)}.{half}", u32) for half in "xy"])
     return moved(x, type_)

@@ -1,8 +1,8 @@
 """The language's types and constants as WGSL spells them.
 
-bool, i32, u32, f32 and f64 have WGSL types of their own, f64 where the device has it. Integers and floats of 8 and 16 bits are the bits of
-a u32, with zeros above; in buffers and tables, they and bools lie four or two to a word (`packed_bits`). 64-bit integers and vectors have
-been taken apart before (`lowering.legal`); of vectors only a pair of u32 is left, the bits of an f64.
+bool, i32, u32, f32, f64, i64 and u64 have WGSL types of their own, those of 64 bits where the device has them, in naga's spelling. Integers and floats of
+8 and 16 bits are the bits of a u32, with zeros above; in buffers and tables, they and bools lie four or two to a word (`packed_bits`). Other 64-bit integers
+and vectors have been taken apart before (`lowering.legal`); of vectors only a pair of u32 is left, the bits of 64.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.language.nodes import Const
-from vyre_py.ir.language.types import SCALARS, Type, bool_, element, f32, f64, i32, u32, vector_of
+from vyre_py.ir.language.types import SCALARS, Type, bool_, element, f32, f64, i32, i64, u32, u64, vector_of
 
 __all__ = ["NARROW", "WORD_PAIR", "is_sayable", "literal", "packed_bits", "value_type", "zero"]
 
@@ -21,9 +21,12 @@ WORD_PAIR: Final = vector_of(u32, 2)
 NARROW: Final = frozenset(t for t in SCALARS.values() if t.size_bytes < u32.size_bytes and t is not bool_)
 
 _VALUE_TYPES: Final[Mapping[Type, str]] = {
-    bool_: "bool", i32: "i32", u32: "u32", f32: "f32", f64: "f64", WORD_PAIR: "vec2<u32>", vector_of(u32, 4): "vec4<u32>", **dict.fromkeys(NARROW, "u32"),
+    bool_: "bool", i32: "i32", u32: "u32", f32: "f32", f64: "f64", i64: "i64", u64: "u64",
+    WORD_PAIR: "vec2<u32>", vector_of(u32, 4): "vec4<u32>", **dict.fromkeys(NARROW, "u32"),
 }  # fmt: skip
-_ZEROS: Final[Mapping[Type, str]] = {bool_: "false", i32: "0i", u32: "0u", f32: "0.0f", f64: "0.0lf", **dict.fromkeys(NARROW, "0u")}
+_ZEROS: Final[Mapping[Type, str]] = {
+    bool_: "false", i32: "0i", u32: "0u", f32: "0.0f", f64: "0.0lf", i64: "0li", u64: "0lu", **dict.fromkeys(NARROW, "0u"),
+}  # fmt: skip
 
 # Float type -> the bits of its smallest normal number and of infinity, and the suffix of a literal.
 _FLOATS: Final[Mapping[Type, tuple[int, int, str]]] = {
@@ -62,8 +65,9 @@ def literal(const: Const) -> str:
     if const.type in _FLOATS:
         shortest = repr(float(str(element(const.type, const.bits)))) + _FLOATS[const.type][2]
         return f"({shortest})" if shortest.startswith("-") else shortest
-    if const.type is i32:
-        number = int(const.value)
-        # WGSL has no literal for the least i32, since the minus is an operator; negation of one out of range is refused.
-        return f"{number}i" if number >= 0 else f"({number}i)" if number != i32.minimum else f"i32({number})"
-    return f"{const.bits}u"
+    if const.type in (i32, i64):
+        number, end = int(const.value), "i" if const.type is i32 else "li"
+        if number == const.type.minimum:  # which no literal says, since the minus is an operator; negation of one out of range is refused
+            return f"i32({number})" if const.type is i32 else f"({number + 1}{end} - 1{end})"
+        return f"{number}{end}" if number >= 0 else f"({number}{end})"
+    return f"{const.bits}{'lu' if const.type is u64 else 'u'}"

@@ -21,7 +21,7 @@ _CODE: Final = "a Program (.vir text, bytes or JSON) or compiled code (.vyre), t
 _DEVICE: Final = "cuda, wgpu, cpu or reference, with an ordinal if wanted (cuda:0); without it VYRE_DEVICE, else the best that is here"
 _TARGETS: Final = (
     "sm_90 (machine code of an NVIDIA GPU, and PTX for newer ones; 70 and up), compute_90 (PTX alone), wgsl, wgsl:f64, wgsl:subgroup32, "
-    "wgsl:f64:subgroup32, cpu, cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64, reference"
+    "wgsl:f64:i64:f16:i64atomics:f32atomics:subgroup32 and what lies between, cpu, cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64, reference"
 )
 _ARGUMENTS: Final = (
     "name=2.5 for scalars (exactly a value of the type; components of vectors with commas between), name=1000 for sizes, name=@file.npy or "

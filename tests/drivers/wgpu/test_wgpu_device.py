@@ -645,7 +645,7 @@ def test_f64_is_for_devices_that_have_it(device: Device, monkeypatch: pytest.Mon
 
     floats = from_text("program p(n) { buffer y: f64[n] read_write\n y[global_id.x] = y[global_id.x] * 3.0 }")
     plain = compile_for(from_text(COPY.replace("KIND", "u32")), [parse_target("wgsl")])
-    monkeypatch.setattr(module, "_F64_FEATURES", frozenset({"no-such-feature"}))
+    monkeypatch.setitem(module._FEATURES, "f64", frozenset({"no-such-feature"}))
     own = open_own(0)
     assert not own.target.has_f64
     with pytest.raises(Unsupported, match="type f64 of 'y'"):

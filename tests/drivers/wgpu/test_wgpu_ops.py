@@ -38,12 +38,14 @@ from vyre_py.ir.language.types import (
     u8,
     u16,
     u32,
+    u64,
     vector_of,
 )
 from vyre_py.ir.passes.pipeline import unoptimised
-from vyre_py.lowering.compile import emit_text
+from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.target import Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Case = tuple[Op, tuple[Type, ...], Type | None]
@@ -155,15 +157,16 @@ def supported(device: Device, cases: list[Case]) -> list[Case]:
     return [c for c in cases if device.target.has_f64 or not any(t.scalar is f64 for t in (*c[1], *([c[2]] if c[2] else [])))]
 
 
-def run_cases(device: Device, cases: list[Case]) -> Iterator[tuple[Case, list[Array], Array]]:
-    """Each case with its operands and what the device makes of them, many cases a Program."""
+def run_cases(device: Device, cases: list[Case], target: Target | None = None) -> Iterator[tuple[Case, list[Array], Array]]:
+    """Each case with its operands and what the device makes of them, many cases a Program, compiled for the device, or for a target."""
     buffers = min(64, int(device.raw.device.limits["max-storage-buffers-per-shader-stage"]))
     step = max(1, buffers // (1 + max([len(types) for _, types, _ in cases], default=0)))
     for first in range(0, len(cases), step):
         batch = cases[first : first + step]
         operands = [operands_of(types) for _, types, _ in batch]
         given = {f"x{k}_{place}": x for k, arrays in enumerate(operands) for place, x in enumerate(arrays)}
-        got = run(device, cases_program(batch), **given)
+        made = cases_program(batch)
+        got = (device.load(compile_for(made, [target])) if target else device.compile_native(made)).dispatch(given)
         yield from ((case, arrays, got[f"y{k}"]) for k, (case, arrays) in enumerate(zip(batch, operands, strict=True)))
 
 
@@ -221,6 +224,15 @@ def test_an_op_over_edge_values_of_every_type(device: Device, name: str) -> None
             assert_close(t, got, want, scale, name_of(case))
         else:
             assert_same(got, want, name_of(case))
+
+
+def test_ops_over_64_bits_where_a_device_has_words_alone(device: Device) -> None:
+    """The integers of target wgsl, which devices with integers of 64 bits run as well."""
+    wide = {i64, u64}
+    cases = [c for c in COMPUTED if (among := {*c[1], c[0].result_type(c[1], c[2])}) & wide and f64 not in among and not float_of(c)]
+    assert len(cases) > 90
+    for case, arrays, got in run_cases(device, cases, Target("wgsl")):
+        assert_same(got, evaluated(case, arrays), name_of(case))
 
 
 def test_f64_is_refused_by_name_where_the_device_lacks_it() -> None:

@@ -17,8 +17,8 @@ from test_generated import assert_agrees
 import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.wgpu import device as device_module
-from vyre_py.drivers.wgpu import lanes
 from vyre_py.drivers.wgpu import open_device as open_own
+from vyre_py.drivers.wgpu import trials
 from vyre_py.ir.language.ops import SUBGROUPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import SCALARS, Type, bool_, f64
@@ -43,7 +43,7 @@ def device() -> Device:
 
 def without(target: Target) -> Target:
     """The target without built-ins."""
-    return wgsl_target(f64=target.has_f64, subgroup=0)
+    return wgsl_target(name for name in target.features if not name.startswith("subgroup"))
 
 
 def all_ops(type_: Type, lanes_: int) -> Program:
@@ -176,16 +176,16 @@ def test_without_built_ins_memory_is_the_way(device: Device, gone: str, monkeypa
     def refused(*_: Any) -> int:
         raise RuntimeError("not this kernel")
 
-    monkeypatch.setattr(lanes, "_known", {})
+    monkeypatch.setattr(trials, "_known", {})
     match gone:
         case "feature":
-            monkeypatch.setattr(device_module, "FEATURE", "no-such-feature")
+            monkeypatch.setattr(device_module, "SUBGROUPS", "no-such-feature")
         case "size":
-            monkeypatch.setattr(lanes, "has_one_size", lambda adapter: False)
+            monkeypatch.setattr(trials, "has_one_size", lambda adapter: False)
         case "lanes":
-            monkeypatch.setattr(lanes, "_PROBE", lanes._PROBE.replace("(lanes, lane,", "(lanes, lane ^ 1u,"))
+            monkeypatch.setattr(trials, "_PROBE", trials._PROBE.replace("(lanes, lane,", "(lanes, lane ^ 1u,"))
         case "driver":
-            monkeypatch.setattr(lanes, "_seen", refused)
+            monkeypatch.setattr(trials, "_seen", refused)
     own, size = open_own(0), device.target.subgroup
     assert own.target == without(device.target)
     seen = texts(own)
@@ -223,18 +223,19 @@ def test_which_programs_have_built_ins() -> None:
 
 def test_code_without_subgroups_is_for_every_device(device: Device) -> None:
     size = device.target.subgroup
-    for lanes_, target in ((0, without(device.target)), (size // 2, without(device.target)), (size, device.target)):
+    for lanes_, target in ((0, "wgsl"), (size // 2, "wgsl"), (size, f"wgsl:subgroup{size}")):
         program = parse(f"program p(n) workgroup(64) {f'subgroup({lanes_})' * (lanes_ > 0)} {{ buffer x: u32[n] read_write\n x[global_id.x] = 1 }}")
-        assert device.compile_native(program).part.target == target
+        assert device.compile_native(program).part.target.name == target
 
 
 def test_names_of_targets() -> None:
     for size in SUBGROUP_SIZES:
         for f64_ in (False, True):
-            target = wgsl_target(f64=f64_, subgroup=size)
+            target = wgsl_target([*["f64"] * f64_, f"subgroup{size}"])
             assert parse_target(target.name) == target and (target.subgroup, target.has_f64) == (size, f64_)
     assert parse_target("wgsl").subgroup == parse_target("wgsl:f64").subgroup == parse_target("sm_90").subgroup == 0
-    for name in ("wgsl:subgroup2", "wgsl:subgroup32:f64", "wgsl:subgroup", "wgsl:subgroup256"):
+    orders = ("wgsl:i64:f64", "wgsl:i64:i64", "wgsl:subgroup4:subgroup8", "wgsl:")
+    for name in (*orders, "wgsl:subgroup2", "wgsl:subgroup32:f64", "wgsl:subgroup", "wgsl:subgroup256"):
         with pytest.raises(Unsupported, match="targets are"):
             parse_target(name)
 
@@ -249,7 +250,7 @@ def test_names_of_targets() -> None:
     ],
 )  # fmt: skip
 def test_adapters_of_one_size(info: dict[str, Any], one: bool) -> None:
-    assert lanes.has_one_size(SimpleNamespace(info=info)) is one
+    assert trials.has_one_size(SimpleNamespace(info=info)) is one
 
 
 def test_a_barrier_under_what_a_subgroup_agrees_on(device: Device) -> None:
