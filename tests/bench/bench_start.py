@@ -1,6 +1,7 @@
 """From `import` to the first result in a fresh process, with a warm cache, beside Numba's: processor time, less NumPy's own import.
 
     python tests/bench/bench_start.py [ROUNDS]     20 rounds unless given
+    python tests/bench/bench_start.py --cuda [ROUNDS]     step by step on a GPU, on the wall, beside the driver's own context
 
 Each process imports NumPy, then ours, opens the CPU, and gets one result of axpy over 1,000 elements: of a Program that is built there, whose code comes from
 the disk cache, and of an artifact that is read from a file. Numba's process has the same function with `cache=True`. They take turns; modules are compiled to
@@ -56,6 +57,40 @@ def axpy(a, x, y):
 """
 _COMPILED = _BUILT + 'vp.compile_native(b.program, "cpu").save(sys.argv[1])'
 
+_STEPS = ("import", "open", "compile, from the disk cache", "first dispatch", "next dispatch")
+_ON_GPU = (
+    """
+import sys, time
+import numpy as np
+xs, ys = np.linspace(0, 1, 1000, dtype=np.float32), np.ones(1000, np.float32)
+times = [time.perf_counter()]
+def step(value=None):
+    times.append(time.perf_counter())
+    return value
+"""
+    + _BUILT
+    + """
+step()
+device = step(vp.device("cuda"))
+pipeline = step(device.compile_native(b.program))
+for _ in range(2):
+    out = step(pipeline.dispatch({"x": xs, "y": ys, "a": 2.0})["y"])
+assert np.array_equal(out, np.float32(2) * xs + ys)
+print(*[(after - before) * 1e3 for before, after in zip(times, times[1:])])
+"""
+)
+_DRIVER = """
+import time
+begin = time.perf_counter()
+from cuda.bindings import driver as cuda
+middle = time.perf_counter()
+cuda.cuInit(0)
+_, device = cuda.cuDeviceGet(0)
+_, context = cuda.cuDevicePrimaryCtxRetain(device)
+cuda.cuCtxSetCurrent(context)
+print((middle - begin) * 1e3, (time.perf_counter() - middle) * 1e3)
+"""
+
 
 def _run(text: str, folder: Path) -> list[float]:
     """What a process of its own prints."""
@@ -65,8 +100,23 @@ def _run(text: str, folder: Path) -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
+def on_gpu(rounds: int) -> None:
+    """Prints the steps on a GPU, medians over processes that take turns with those of the driver alone."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        taken, alone = zip(*[(_run(_ON_GPU, folder), _run(_DRIVER, folder)) for _ in range(rounds + 1)][1:], strict=True)  # the first fills caches
+    steps = [statistics.median(times) for times in zip(*taken, strict=True)]
+    imported, opened = (statistics.median(times) for times in zip(*alone, strict=True))
+    peers = [(imported, "cuda.bindings"), (opened, "a context by cuda.bindings")]
+    for number, (name, taken_ms) in enumerate(zip(_STEPS, steps, strict=True)):
+        row(name, taken_ms, "ms", *(peers[number] if number < len(peers) else ()))
+
+
 def main() -> None:
     """Prints the table."""
+    if sys.argv[1:2] == ["--cuda"]:
+        on_gpu(int(sys.argv[2]) if sys.argv[2:] else _ROUNDS)
+        return
     rounds = int(sys.argv[1]) if sys.argv[1:] else _ROUNDS
     found: dict[str, list[list[float]]] = {name: [] for name in _FIRST}
     with tempfile.TemporaryDirectory() as made:

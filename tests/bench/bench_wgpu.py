@@ -140,9 +140,11 @@ def copies(device: Any, rounds: int) -> None:
     row("16 kernels over 256 KiB, submitted ahead", ours, "ms", peer, "dispatched in turn")
 
 
-def kernel(device: Any, text: str, arguments: dict[str, Any], repeats: int = 8) -> Callable[[], None]:
-    """A kernel as often as that, and the wait for it."""
-    launch = device.compile_native(vp.Program.from_text(text)).bind(arguments)
+def kernel(device: Any, text: str, arguments: dict[str, Any], repeats: int = 8, everywhere: bool = False) -> Callable[[], None]:
+    """A kernel as often as that, and the wait for it; by the code for every device, or for this one."""
+    program = vp.Program.from_text(text)
+    pipeline = device.load(vp.compile_native(program, ["wgsl"])) if everywhere else device.compile_native(program)
+    launch = pipeline.bind(arguments)
     sequence = device.sequence(*[launch] * repeats)
 
     def run() -> None:
@@ -153,6 +155,8 @@ def kernel(device: Any, text: str, arguments: dict[str, Any], repeats: int = 8) 
 
 
 MAP = "program map(n) {{ buffer x: {kind}[n] read\n buffer y: {kind}[n] write\n let i = global_id.x\n let v = x[i]\n y[i] = {value} }}"
+BRIEF = (("add", "v + v"), ("mul", "v * v"), ("shift", "v << (v & {last})"), ("div", "v / (v | {one})"))
+SUMS = "program sums(n) over(n) { buffer x: f32[n] read\n buffer y: f32[64] read_write\n let i = global_id.x\n atomic_add(y[i & 63], x[i]) }"
 LOOKED_UP = "program looked_up(n) {{ {table}\n buffer x: u32[n] read\n buffer y: u32[n] write\n let i = global_id.x\n y[i] = t[x[i] & 63u32] }}"
 KEPT = """program kept(n) {{
   {private}
@@ -167,17 +171,22 @@ def costs(device: Any, rounds: int) -> None:
     """What is not WGSL's own beside the same work in its own types."""
     count = SOFTWARE_COUNT if device.is_software else COUNT
 
-    def mapped(kind: str, value: str) -> Callable[[], None]:
+    def mapped(kind: str, value: str, everywhere: bool = False) -> Callable[[], None]:
         buffers = {name: device.allocate(count, TYPES[kind]) for name in "xy"}
-        return kernel(device, MAP.format(kind=kind, value=value), buffers)
+        return kernel(device, MAP.format(kind=kind, value=value), buffers, everywhere=everywhere)
 
     for kind, value in (("u8", "v + 1u8"), ("u16", "v + 1u16"), ("f16", "v + f16:0x3c00")):
-        ours, peer = walls([mapped(kind, value), mapped("u32", "v + 1u32")], rounds)
+        ours, plain, peer = walls([mapped(kind, value), mapped(kind, value, True), mapped("u32", "v + 1u32")], rounds)
         row(f"a map over {count} {kind}", ours / 8, "ms", peer / 8, "u32, as many")
-    for op, value in (("add", "v + v"), ("mul", "v * v"), ("shift", "v << (v & {last})"), ("div", "v / (v | {one})")):
-        wide, narrow = (mapped(kind, value.format(last=f"31{kind}", one=f"1{kind}")) for kind in ("u64", "u32"))
-        ours, peer = walls([wide, narrow], rounds)
-        row(f"{op} of {count} u64 in two words", ours / 8, "ms", peer / 8, "u32, as many")
+        row("    without the adapter's features", plain / 8, "ms", peer / 8, "u32, as many")
+    for op, value in (*BRIEF, ("long div", "({top} - v) / (v | {one})")):
+        texts = {kind: value.format(last=f"31{kind}", one=f"1{kind}", top=f"{(1 << bits) - 1}{kind}") for kind, bits in (("u64", 64), ("u32", 32))}
+        ours, plain, peer = walls([mapped("u64", texts["u64"]), mapped("u64", texts["u64"], True), mapped("u32", texts["u32"])], rounds)
+        row(f"{op} of {count} u64", ours / 8, "ms", peer / 8, "u32, as many")
+        row("    in two words", plain / 8, "ms", peer / 8, "u32, as many")
+    sums = {"x": device.allocate(count, vp.f32), "y": device.allocate(64, vp.f32)}
+    ours, peer = walls([kernel(device, SUMS, sums), kernel(device, SUMS, sums, everywhere=True)], rounds)
+    row(f"{count} atomic sums of f32 into 64", ours / 8, "ms", peer / 8, "by compare and exchange")
     numbers = ", ".join(str(k * k) for k in range(64))
     x, y, t = (device.allocate(n, vp.u32) for n in (count, count, 64))
     table = kernel(device, LOOKED_UP.format(table=f"table t: u32[64] = [{numbers}]"), {"x": x, "y": y})
