@@ -9,6 +9,7 @@ Functions, which ops are left to, are written by the same walk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from vyre_py.ir.check.facts import is_told
@@ -249,21 +250,14 @@ class Kernel:
         if (row := self._pairs.get(index)) is not None:
             self._pair(index, statement, row)
             return
-        value = self._halves.rounded(statement.value) if statement.memory in self._halves.memories else statement.value
-        text = self._kept(index, value)
+        text = self._kept(index, self._halves.rounded(statement.value) if statement.memory in self._halves.memories else statement.value)
         self._access(index, statement, lambda array, address: array.store(address, text), None)
 
     def _atomic(self, index: int, statement: Atomic) -> None:
         operands = [self._operands.atom(a) for a in statement.operands]
         name, op = f"v{statement.bound.id}", statement.op.name
-
-        def lines(array: Array, address: str) -> list[str]:
-            return atomic_lines(op, array, address, operands, name)
-
-        def text(array: Array, address: str) -> str:
-            return atomic_text(op, array, address, operands)
-
-        self._access(index, statement, lines, text if is_one_call(op, self.arrays.by_memory[statement.memory]) else None)
+        plain = partial(atomic_text, op, operands) if is_one_call(op, self.arrays.by_memory[statement.memory]) else None
+        self._access(index, statement, partial(atomic_lines, op, operands, name), plain)
 
     def _atomic_store(self, index: int, statement: AtomicStore) -> None:
         value = self._kept(index, statement.operands[0])
@@ -363,8 +357,8 @@ class Kernel:
             *functions,
             f"@compute @workgroup_size({x}, {y}, {z})\nfn {ENTRY_POINT}(\n" + "".join(f"  {text},\n" for text in _INPUTS) + ") {",
         ]
-        enabled = "enable f16;\n\n" if self._halves.memories else ""
-        return enabled + "\n\n".join(parts) + "\n" + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
+        parts[:0] = ["enable f16;"] * bool(self._halves.memories)
+        return "\n\n".join(parts) + "\n" + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
 
 
 class CalledFunction(Kernel):

@@ -140,20 +140,20 @@ def is_one_call(op: str, array: Array) -> bool:
     return (op in _ATOMICS and not (array.element is f32 and array.raw)) or op == "load"
 
 
-def atomic_text(op: str, array: Array, address: str, operands: Sequence[str]) -> str:
+def atomic_text(op: str, operands: Sequence[str], array: Array, address: str) -> str:
     """An atomic that `is_one_call`, as an expression for the old element."""
     if op == "load":
         return array.load(address)
     return f"{_ATOMICS[op]}(&{array.name}[{address}], {operands[0]})"
 
 
-def atomic_lines(op: str, array: Array, address: str, operands: Sequence[str], old: str) -> list[str]:
+def atomic_lines(op: str, operands: Sequence[str], old: str, array: Array, address: str) -> list[str]:
     """Lines that do an atomic, and put the old element into the variable `old`.
 
     The weak exchange may fail though the element was as expected: then it is tried again.
     """
     if is_one_call(op, array):
-        return [f"{old} = {atomic_text(op, array, address, operands)};"]
+        return [f"{old} = {atomic_text(op, operands, array, address)};"]
     place = f"&{array.name}[{address}]"
     if op in _COMPUTED:
         return _loop(place, "seen", _COMPUTED[op].format(old, operands[0]), old)
