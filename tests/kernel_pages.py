@@ -21,7 +21,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _BETWEEN: Final = re.compile(r"(?<=<!-- figures: begin -->\n).*?(?=<!-- figures: end -->)", re.DOTALL)
 _LESS_EXACT: Final = ("tensor", "16 bits", "fast", "tf32")  # what steps and peers of that kind are called
-_WIDE, _BAR, _LEFT = 700, 330, 180
+_WIDE, _BAR, _LEFT = 720, 330, 200
 
 
 def _table(*rows: list[str]) -> str:
@@ -102,21 +102,23 @@ def _title(name: str) -> str:
 
 def kernel_picture(name: str) -> str:
     """How many times as fast as the first each step is."""
-    found = {kind: report["kernels"][name] for kind, report in _figures().items() if name in report["kernels"]}
-    height = sum(34 + 26 * len(figures["ms"]) for figures in found.values()) + 10
+    reports = _figures()
+    found = {kind: report["kernels"][name] for kind, report in reports.items() if name in report["kernels"]}
+    height = sum(50 + 26 * len(figures["ms"]) for figures in found.values()) + 10
     picture, top = Picture(_WIDE, height, f"{name}: how many times as fast as the first step"), 0
     for kind, figures in found.items():
         first = next(iter(figures["ms"].values()))
         gains = {step: first / ms for step, ms in figures["ms"].items()}
         most, best = max(gains.values()), max(gain for step, gain in gains.items() if step not in figures["peers"])
-        picture.text(10, top + 22, f"{kind}: times as fast as the first step")
+        picture.text(10, top + 22, f"{reports[kind]['machine'].partition(',')[0]}: times as fast as the first step, {figures['size']}")
+        picture.text(10, top + 38, _COMMANDS[kind].format("bench_pages"))
         for number, (step, gain) in enumerate(gains.items()):
-            y = top + 32 + 26 * number
+            y = top + 48 + 26 * number
             fill = WARM if step in figures["peers"] else DARK if gain == best else LIGHT if number == 0 else MIDDLE
             picture.text(20, y + 14, step)
             picture.box(_LEFT, y, max(2.0, round(_BAR * gain / most, 1)), 18, fill)
             picture.text(_LEFT + max(2.0, round(_BAR * gain / most, 1)) + 8, y + 14, f"{_number(gain)}, {_number(figures['ms'][step])} ms")
-        top += 34 + 26 * len(gains)
+        top += 50 + 26 * len(gains)
     return picture.svg()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from pages import COMMAND, PAGES, errors_page, example_of, ops_page
@@ -45,3 +46,15 @@ def test_what_is_shown_of_a_rule_breaks_it_and_is_mended(code: str) -> None:
     example = example_of(code)
     assert example.finding().startswith(f"{code} ")
     example.run(example.good)
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.stem)
+def test_words_stay_in_a_picture(picture: Path) -> None:
+    """By six units a letter, as wide as most letters of 12 are."""
+    text = picture.read_text("utf-8")
+    width = float(re.findall(r'viewBox="0 0 (\S+) ', text)[0])
+    shown = re.findall(r'<text x="(\S+)" y="\S+" text-anchor="(\w+)" fill="\S+">([^<]*)<', text)
+    assert shown
+    for x, anchor, words in shown:
+        left = float(x) - {"start": 0, "middle": 3, "end": 6}[anchor] * len(words)
+        assert left >= 0 and left + 6 * len(words) <= width, words

@@ -65,7 +65,7 @@ def walk() -> str:
         picture.text(left + 4, top - 6 if name != "z" else top + scale * height + 16, f"{name}[{height}, {width}]")
     picture.legend(470, 330, [
         (PALE, "of other workgroups"), (LIGHT, f"of workgroup ({across}, {down})"), (MIDDLE, f"in turn {_TURN}, p = {_TURN * depth}"),
-        ("white", "dashed: outside, zero or dropped"),
+        ("white", "dashed: zero or dropped"),
     ])  # fmt: skip
     return picture.svg()
 
@@ -152,7 +152,7 @@ def rates() -> str:
         ("tf32, wgmma: code for sm_90a", tf32, DARK), ("tf32, PyTorch with cuBLAS", tf32_peer, WARM),
     ]  # fmt: skip
     picture = Picture(700, 40 + 34 * len(bars), "Rates of the steps")
-    picture.text(20, 22, "8192^3, second factor transposed, TFLOP/s on one H200")
+    picture.text(20, 22, "8192^3, second factor transposed, TFLOP/s on one H200: python -m tests.bench.cuda --only matmul")
     for number, (name, rate, fill) in enumerate(bars):
         picture.text(20, 54 + 34 * number, name)
         picture.box(230, 38 + 34 * number, 400 * rate / max(rate for _, rate, _ in bars), 24, fill)
