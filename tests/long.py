@@ -63,6 +63,8 @@ def stages(workers: int, folder: Path) -> list[Stage]:
         Stage("memory of many dispatches", [[python, "-m", "pytest", "-q", "-s", "tests/drivers/test_flat_memory.py"]], {"VYRE_DISPATCHES": "200000"}),
         Stage("litmus Programs", [litmus], {"VYRE_LITMUS_TURNS": "1000000"}),
         Stage("hostile text", [[python, "tests/fuzz/malformed.py", "--part", f"{k + 1}/{workers}"] for k in range(workers)]),
+        Stage("the site", [["make", "site"]]),
+        Stage("pages of the site, viewed", [[python, "tests/site_views.py"]]),
         Stage("examples explored", [[python, "-m", "pytest", "-q", "tests/explore/test_explored_examples.py"]], {"VYRE_EXPLORED": "all"}),
         Stage("operators of PyTorch", parts, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
         Stage("operators of PyTorch, the page", [[*operators, "page", str(folder / "torch")]]),
