@@ -146,6 +146,15 @@ class Assembler:
             self.value_names[made.id] = name
         return made
 
+    def value_like(self, given: Value, name: str | None = None) -> Value:
+        """The next value, with the type of another Program's: that itself, where it has the same number."""
+        if given.id != self._values:
+            return self.value(given.type, name)
+        self._values += 1
+        if name is not None:
+            self.value_names[given.id] = name
+        return given
+
     def emit(self, statement: Statement) -> None:
         """Appends a statement. Raises ValidationError (B107) for an Else or End where no block is open."""
         if statement.nests:

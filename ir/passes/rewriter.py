@@ -60,13 +60,13 @@ class Rewriter(Assembler):
         self.place = self.program.place(index)
         args = tuple([self.atom(a) for a in old.args])
         if type(old) is Let:  # most statements are; this is what follows for all, written short
-            bound = self.map[old.bound.id] = self.value(old.bound.type, self.program.value_names.get(old.bound.id))
-            self.emit(Let(bound, args, old.op))
+            given = old.bound
+            bound = self.map[given.id] = self.value_like(given, self.program.value_names.get(given.id))
+            self.emit(old if bound is given and args == old.args else Let(bound, args, old.op))
             return bound
         result: Value | None = None
         if old.result is not None:
-            result = self.value(old.result.type, self.program.value_names.get(old.result.id))
-            self.map[old.result.id] = result
+            result = self.map[old.result.id] = self.value_like(old.result, self.program.value_names.get(old.result.id))
         if isinstance(old, Var):
             made = self.var(old.variable.type, args[0], self.program.variable_names.get(old.variable.id))
             self.variable_map[old.variable.id] = made
@@ -75,5 +75,5 @@ class Rewriter(Assembler):
             assert variable is not None, "a variable is declared before it is used"
             self.emit(type(old)(result, args, variable))
         else:
-            self.emit(old.rebuilt(result, args))
+            self.emit(old if result is old.result and args == old.args else old.rebuilt(result, args))
         return result

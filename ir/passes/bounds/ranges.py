@@ -230,6 +230,9 @@ class Ranges:
         """Each arm counts only where the condition picks it."""
         arms: list[Range] = []
         for atom, truth in ((let.args[1], True), (let.args[2], False)):
+            if isinstance(atom, Const):  # which no condition says more of
+                arms.append(of(atom))
+                continue
             self._enter()
             self._assume(let.args[0], truth)
             arms.append(of(atom))
