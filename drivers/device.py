@@ -705,6 +705,10 @@ class Device(Closing, Stationary, ABC):
         """The address of an allocation, where handles have one."""
         return None
 
+    def _begin(self, handle: Any) -> int | None:
+        """What positions in an allocation are counted from where it is asked what they are multiples of; None where nobody knows."""
+        return self._address(handle)
+
     def _adopt(self, address: int, size_bytes: int) -> Any:
         """A handle for memory at an address that another library owns."""
         self._lacks("memory of other libraries")

@@ -183,8 +183,8 @@ def is_met(need: Need, sizes: Mapping[str, int], buffers: Mapping[str, Buffer]) 
     """Whether sizes and buffers meet a need of an entry. Memory that is not known does not."""
     if isinstance(need, Aligned):
         buffer = buffers.get(need.buffer)  # None where a plan is for any memory
-        address = None if buffer is None else buffer.device._address(buffer.allocation.handle)
-        return buffer is not None and address is not None and (address + buffer.offset_bytes) % need.size_bytes == 0
+        begin = None if buffer is None else buffer.device._begin(buffer.allocation.handle)
+        return buffer is not None and begin is not None and (begin + buffer.offset_bytes) % need.size_bytes == 0
     try:
         size = evaluate_dim(need.expr, sizes)
         return 1 <= size <= need.most if isinstance(need, Within) else size % need.by == 0

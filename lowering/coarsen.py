@@ -149,10 +149,10 @@ def _stream(program: Program, statement: MemoryStatement, own: Value) -> _Stream
     return _Stream(memory.name, at[0], prod(sizes), first, memory.type.size_bytes, within)
 
 
-def _factor(streams: Sequence[_Stream], statements: int) -> int:
-    """How many elements make the widest stream a multiple of 16 bytes; 0 where nothing is won."""
+def _factor(streams: Sequence[_Stream], wanted: int, statements: int) -> int:
+    """How many elements make the widest stream a multiple of 16 bytes, or are wanted; 0 where nothing is won."""
     widest = max(stream.place_bytes for stream in streams)
-    elements = WIDEST_BYTES // gcd(WIDEST_BYTES, widest)
+    elements = wanted or WIDEST_BYTES // gcd(WIDEST_BYTES, widest)
     merges = elements > 1 or any(stream.stride > 1 for stream in streams)
     return elements if merges and elements * statements <= _MOST_STATEMENTS else 0
 
@@ -371,8 +371,8 @@ def _needs(streams: Sequence[_Stream], extent: DimExpr, elements: int) -> Iterat
         yield Divisible(extent, elements)
 
 
-def coarsen(optimised: Optimised) -> Coarsened | None:
-    """The Program with several elements an invocation; None where that is not possible, or nothing is won by it. Linear in the statements."""
+def coarsen(optimised: Optimised, wanted: int = 0) -> Coarsened | None:
+    """The Program with several elements an invocation, as many as `wanted` or as accesses of 16 bytes have; None where nothing is won. Linear."""
     program = optimised.program
     own = _own_place(program)
     if own is None or not _is_plain(program):
@@ -384,7 +384,7 @@ def coarsen(optimised: Optimised) -> Coarsened | None:
         and (stream := _stream(program, statement, own)) is not None
         and optimised.proven[index] | stream.within << stream.axis == (1 << statement.memory.rank) - 1  # what is checked is under a branch of its own
     }
-    if not streams or not _guarded(program, own, streams) or not (elements := _factor([*streams.values()], len(program.body))):
+    if not streams or not _guarded(program, own, streams) or not (elements := _factor([*streams.values()], wanted, len(program.body))):
         return None
     needs = tuple(_needs([*streams.values()], program.grid.extents[0], elements))
     coarsener = _Coarsener(optimised, own, elements, streams)

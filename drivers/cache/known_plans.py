@@ -48,11 +48,14 @@ class _Known(NamedTuple):
     common: dict[int, Any]
 
 
-def _entry(known: _Known, spans: Mapping[str, tuple[int, int]]) -> int:
-    """The best entry for buffers that begin and end so; of those without addresses nothing is known."""
+def _entry(known: _Known, buffers: Mapping[str, Buffer], spans: Mapping[str, tuple[int, int]]) -> int:
+    """The best entry for buffers, of which those with addresses begin and end so."""
     for number, needs in known.entries:
         for name, by in needs:
-            if name not in spans or spans[name][0] % by:
+            if name in spans:
+                if spans[name][0] % by:
+                    break
+            elif (begin := buffers[name].device._begin(buffers[name].allocation.handle)) is None or (begin + buffers[name].offset_bytes) % by:
                 break
         else:
             return number
@@ -125,7 +128,7 @@ class KnownPlans:
         for param, _, _, slots in self._params:
             for begin, end, slot in slots:
                 block[begin:end] = params[param.name] if slot is None else slot.cut(params[param.name])
-        entry = _entry(known, spans)
+        entry = _entry(known, buffers, spans)
         binding = BindingPlan(self._interface, known.sizes, params, {}, buffers, known.shapes)
         return LaunchPlan(device, self._step, entry, known.grid, block, binding, _DEFAULTS, common=known.common)
 

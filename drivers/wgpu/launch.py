@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
-from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.launch import Launch, LaunchPlan, choose_entry
 from vyre_py.drivers.many.commands import require_memory
 from vyre_py.drivers.many.stepped import SteppedLaunch
 from vyre_py.drivers.memory.buffer import Buffer
@@ -43,21 +43,21 @@ class WgpuLaunch(Launch):
 
     _device: WgpuDevice
     __slots__ = (
-        "__weakref__", "_block", "_buffers", "_device", "_errors", "_grid", "_label", "_module", "_record", "_rider", "_telemetry", "_words", "armed",
+        "__weakref__", "_block", "_buffers", "_codes", "_device", "_errors", "_grid", "_label", "_record", "_rider", "_telemetry", "_words", "armed",
         "dispatched",
     )  # fmt: skip
 
-    def __init__(self, device: WgpuDevice, plan: LaunchPlan, module: Any) -> None:
+    def __init__(self, device: WgpuDevice, plan: LaunchPlan, codes: tuple[Any, ...]) -> None:
         super().__init__(plan)
         layout = plan.step.layout
-        self._device, self._module = device, module
+        self._device, self._codes = device, codes
         self._errors = refusals()
         self._telemetry = device.telemetry
         self._record = plan.record()
         # What a call needs, replaced as one, since another thread may free a buffer; None when the launch refuses.
         self.armed: tuple[Any, Any] | None = None
         self._rider: Rider | None = None
-        self.dispatched = fold_grid(plan.grid, device.grid_limit)
+        self.dispatched = fold_grid(plan.launched, device.grid_limit)
         # wgpu hands labels to C: what is no text in UTF-8 is replaced.
         self._label = plan.label.encode("utf-8", "replace").decode().replace("\0", "?")
         buffers = plan.buffers
@@ -74,17 +74,33 @@ class WgpuLaunch(Launch):
             device.require_usable()
             raise self._failure(error) from error
 
+    @property
+    def _module(self) -> Any:
+        return self._codes[self.plan.entry]
+
     def _take_words(self) -> None:
         """Makes the blocks of what is no buffer."""
         plan, layout = self.plan, self.plan.step.layout
         words = bytearray(self._module.block_bytes)
-        struct.pack_into("<I", words, GROUPS_X * WORD_BYTES, plan.grid[0])
-        struct.pack_into("<I", words, GROUPS_Z * WORD_BYTES, plan.grid[2])
+        for word, groups in self._groups():
+            words[word * WORD_BYTES : (word + 1) * WORD_BYTES] = groups
         for slot in layout.scalars:
             begin = scalar_word(layout, slot) * WORD_BYTES
             words[begin : begin + slot.size_bytes] = plan.block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
         self._block: UniformBlock = self._device.uniforms.block(len(words))
         self._words = words
+
+    def _groups(self) -> list[tuple[int, bytes]]:
+        """The words of the block that say how many workgroups there are."""
+        x, _, z = self.plan.launched
+        return [(word, struct.pack("<I", count)) for word, count in ((GROUPS_X, x), (GROUPS_Z, z))]
+
+    def _enter(self, entry: int) -> None:
+        """Has the next call take another entry."""
+        self.plan = self.plan._replace(entry=entry)
+        self.dispatched = fold_grid(self.plan.launched, self._device.grid_limit)
+        for word, groups in self._groups():
+            self._block.write(word * WORD_BYTES, groups)
 
     def _require_grid(self, grid: Buffer) -> None:
         """Raises BindingError where the launch writes the memory of its own grid, which WebGPU forbids."""
@@ -136,7 +152,7 @@ class WgpuLaunch(Launch):
         self._record.count()
 
     def _of(self, plan: LaunchPlan) -> WgpuLaunch:
-        return type(self)(self._device, plan, self._module)
+        return type(self)(self._device, plan, self._codes)
 
     def disarm(self) -> None:
         """Makes later calls refuse: a bound buffer was freed, or the device is closed."""
@@ -226,16 +242,20 @@ class WgpuLaunch(Launch):
 
     def _put(self, buffers: Mapping[str, Buffer], slots: Sequence[tuple[Slot, bytes]]) -> None:
         self._device.require_usable()
-        before = self._buffers
+        before, entered = self._buffers, self.plan.entry
         self._buffers = {**before, **buffers}
         try:
             if buffers:
+                if (entry := choose_entry(self.plan.step, self.plan.binding.sizes, self._buffers, self.plan.config)) != entered:
+                    self._enter(entry)
                 self._bind()
             for slot, data in slots:
                 self._write(slot, data)
         except BaseException as error:
             self._buffers = before
             self.disarm()  # the next call binds them again, at their offsets
+            if self.plan.entry != entered:
+                self._enter(entered)
             if isinstance(error, self._errors):
                 self._device.require_usable()
                 raise self._failure(error) from error

@@ -86,7 +86,11 @@ class WgpuModule:
             buffer = device.create_buffer(size=len(image.data), usage=usage)
             device.queue.write_buffer(buffer, 0, np.frombuffer(image.data, np.uint8))
             self.tables = {"binding": len(step.layout.buffers) + 1, "resource": {"buffer": buffer, "offset": 0, "size": len(image.data)}}
-        self._variants = {False: self._compile(False)}
+        self._variants: dict[bool, Variant] = {}
+
+    def load(self) -> None:
+        """Compiles the code as it was emitted. Raises ToolchainError."""
+        self.variant(False)
 
     def variant(self, shared: bool) -> Variant:
         """The pipeline; `shared` when a buffer that is written is also bound to an argument that is read. Raises ToolchainError."""

@@ -114,7 +114,7 @@ class Shader:
         step = Step((), (Entry(self.entry),), self._layout(interface), self._workgroup, Grid(False, (DimConst(x), DimConst(y), DimConst(z))), 0)
         plan = plan_launch(device, step, binding, config)
         device.telemetry.binds += 1
-        return EmptyLaunch(plan) if plan.empty else ShaderLaunch(device, plan, self)
+        return EmptyLaunch(plan) if plan.empty else ShaderLaunch(device, plan, (self,))
 
     def _layout(self, interface: Interface) -> Layout:
         memories, params = {m.name: m for m in interface.buffers}, {p.name: p for p in interface.params}

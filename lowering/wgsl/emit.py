@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from vyre_py.ir.check.facts import is_told
@@ -56,7 +57,7 @@ from vyre_py.lowering.rows import Row
 from vyre_py.lowering.target import Target
 from vyre_py.lowering.wgsl.folding import foldable
 from vyre_py.lowering.wgsl.halves import Halves
-from vyre_py.lowering.wgsl.helpers import HELPERS, OF_HALVES, with_requirements
+from vyre_py.lowering.wgsl.kernel_text import KernelText
 from vyre_py.lowering.wgsl.memory import (
     Array,
     Arrays,
@@ -69,16 +70,17 @@ from vyre_py.lowering.wgsl.memory import (
 )
 from vyre_py.lowering.wgsl.operands import Operands, known
 from vyre_py.lowering.wgsl.ops import QUERIES, form_of
-from vyre_py.lowering.wgsl.pairs import pair_lines, pairs_of
 from vyre_py.lowering.wgsl.places import comment
 from vyre_py.lowering.wgsl.rounding import rounded_results
 from vyre_py.lowering.wgsl.subgroups import builtin
 from vyre_py.lowering.wgsl.types import literal, value_type, zero
-from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, block_words, word_text
+from vyre_py.lowering.wgsl.uniform_block import GROUPS_X, GROUPS_Z, word_text
+from vyre_py.lowering.wgsl.wide import pairs_of, wide_lines
 
 __all__ = ["ENTRY_POINT", "Kernel"]
 
 ENTRY_POINT: Final = "main"
+_NO: Final[Mapping[int, Row]] = MappingProxyType({})
 
 _BARRIER: Final = ("workgroupBarrier();", "storageBarrier();")
 
@@ -99,8 +101,8 @@ class Kernel:
 
     _emitters: ClassVar[Mapping[type[Statement], Callable[..., None]]]
 
-    def __init__(self, optimised: Optimised, layout: Layout, target: Target, tables: bytes = b"", places: bool = False) -> None:
-        """With `places` a comment tells where what follows it stands in the Program's source (`lowering.wgsl.places`)."""
+    def __init__(self, optimised: Optimised, layout: Layout, target: Target, tables: bytes = b"", places: bool = False, words: Mapping[int, Row] = _NO) -> None:
+        """With `places` a comment tells where what follows it stands in the Program's source (`lowering.wgsl.places`); `words` are accesses to whole ones."""
         self._optimised = optimised
         self._places = places
         self._place = ""
@@ -112,8 +114,8 @@ class Kernel:
         self._operands = Operands(layout)
         self._rounded = rounded_results(self._program)
         self._foldable = foldable(self._program)
-        self._pairs = pairs_of(optimised, self.arrays.by_memory)
-        self._written: set[int] = set()  # with others of their pair
+        self._wide = {**pairs_of(optimised, self.arrays.by_memory), **words}
+        self._written: set[int] = set()  # with others of their row
         self._lines: list[str] = []
         self._indent = 1
         self._hidden = 0
@@ -217,20 +219,20 @@ class Kernel:
             self._all(done)
 
     def _load(self, index: int, statement: Load | UniformLoad) -> None:
-        if (row := self._pairs.get(index)) is not None:
-            self._pair(index, statement, row)
+        if (row := self._wide.get(index)) is not None:
+            self._together_at(index, statement, row)
             return
         name = f"v{statement.bound.id}"
         self._access(index, statement, lambda array, address: [f"{name} = {array.load(address)};"], Array.load)
 
-    def _pair(self, index: int, first: Load | UniformLoad | Store, row: Row) -> None:
-        """Both words of a number by one access."""
+    def _together_at(self, index: int, first: Load | UniformLoad | Store, row: Row) -> None:
+        """All elements of a row at once."""
         array, stop = self.arrays.by_memory[first.memory], index + len(row.lanes)
         inside = self._operands.inside(first, self._optimised.proven[index])
         address = "" if inside is None else self._operands.address(first, array)
         together = self._program.body[index:stop]
-        words = [self._kept(number, statement.value) for number, statement in enumerate(together, index) if isinstance(statement, Store)]
-        self._all(pair_lines(together, row, array, inside, address, words))
+        values = [self._kept(number, statement.value) for number, statement in enumerate(together, index) if isinstance(statement, Store)]
+        self._all(wide_lines(together, row, array, inside, address, values))
         self._written.update(range(index, stop))
 
     def _uniform_load(self, index: int, statement: UniformLoad) -> None:
@@ -247,8 +249,8 @@ class Kernel:
         self._line(f"let {name} = {told.load_together('0u')};")
 
     def _store(self, index: int, statement: Store) -> None:
-        if (row := self._pairs.get(index)) is not None:
-            self._pair(index, statement, row)
+        if (row := self._wide.get(index)) is not None:
+            self._together_at(index, statement, row)
             return
         text = self._kept(index, self._halves.rounded(statement.value) if statement.memory in self._halves.memories else statement.value)
         self._access(index, statement, lambda array, address: array.store(address, text), None)
@@ -342,23 +344,16 @@ class Kernel:
         self.tables = made.tables
         return text
 
-    def text(self) -> str:
-        """The module. Call it once."""
+    def text(self, symbol: str) -> KernelText:
+        """What a module needs of the kernel. Call it once."""
         x, y, z = self._program.workgroup
         self._body()
-        functions = [self._function(*function) for function in self._optimised.functions.items()]
-        known = {**HELPERS, **OF_HALVES} if self._target.has("f16") else HELPERS
-        helpers = [known[name] for name in with_requirements(self._operands.helpers)]
+        functions = tuple([self._function(*function) for function in self._optimised.functions.items()])
         head = [*_GRID, *self.arrays.head, *self._operands.named.values(), *zero_lines(self.arrays, self._optimised.written_first, x * y * z)]
-        parts = [
-            f"struct Block {{\n  words: array<vec4<u32>, {block_words(self._layout) // 4}>,\n}}",
-            "\n".join(["@group(0) @binding(0) var<uniform> block: Block;", *self.arrays.module, *table_lines(self.tables, self._layout)]),
-            *helpers,
-            *functions,
-            f"@compute @workgroup_size({x}, {y}, {z})\nfn {ENTRY_POINT}(\n" + "".join(f"  {text},\n" for text in _INPUTS) + ") {",
-        ]
-        parts[:0] = ["enable f16;"] * bool(self._halves.memories)
-        return "\n\n".join(parts) + "\n" + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
+        begin = f"@compute @workgroup_size({x}, {y}, {z})\nfn {symbol}(\n" + "".join(f"  {text},\n" for text in _INPUTS) + ") {\n"
+        declared = (*self.arrays.module, *table_lines(self.tables, self._layout))
+        whole = begin + "\n".join([*[f"  {line}" for line in head], *self._lines, "}"]) + "\n"
+        return KernelText(declared, frozenset(self._operands.helpers), functions, whole, bool(self._halves.memories))
 
 
 class CalledFunction(Kernel):

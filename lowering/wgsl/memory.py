@@ -94,6 +94,28 @@ class Array:
         """Of `pairs`: the array of the first words, or of the second."""
         return replace(self, component=(".x", ".y")[number])
 
+    def _word(self, address: str, past: int) -> str:
+        """Of a packed element: its word, or one so many words past it."""
+        position, _ = self._part(address)
+        return f"({position}) {'-' if past < 0 else '+'} {abs(past)}u" if past else position
+
+    def read_word(self, address: str, past: int) -> str:
+        """The word `past` that of a packed element."""
+        return self._read(self._word(address, past))
+
+    def part_of(self, word: str, place: int) -> str:
+        """The packed element at a place in a word."""
+        return self._of_bits(f"({word} >> {place * self.packed}u) & {(1 << self.packed) - 1}u")
+
+    def store_words(self, address: str, values: Sequence[str], lane: int) -> list[str]:
+        """Lines that store the packed elements of whole words, of which that at `lane` has the address."""
+        per = _WORD_BITS // self.packed
+        lines: list[str] = []
+        for first in range(0, len(values), per):
+            bits = " | ".join([f"(({self._bits_of(value)}) << {place * self.packed}u)" for place, value in enumerate(values[first : first + per])])
+            lines.append(f"atomicStore(&{self.name}[{self._word(address, first // per - lane // per)}], {bits});")
+        return lines
+
     def load(self, address: str) -> str:
         """The element at an address."""
         if self.packed:

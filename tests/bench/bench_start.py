@@ -94,7 +94,8 @@ print((middle - begin) * 1e3, (time.perf_counter() - middle) * 1e3)
 
 def _run(text: str, folder: Path) -> list[float]:
     """What a process of its own prints."""
-    places = {"PYTHONPATH": os.pathsep.join([str(_ROOT), str(folder)]), "VYRE_CACHE_DIR": str(folder / "cache"), "NUMBA_CACHE_DIR": str(folder / "numba")}
+    paths = os.pathsep.join([str(_ROOT), str(folder), os.environ.get("PYTHONPATH", "")])
+    places = {"PYTHONPATH": paths, "VYRE_CACHE_DIR": str(folder / "cache"), "NUMBA_CACHE_DIR": str(folder / "numba")}
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", text, str(folder / "axpy.vyre")], env=kept | places, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]

@@ -171,14 +171,15 @@ def costs(device: Any, rounds: int) -> None:
     """What is not WGSL's own beside the same work in its own types."""
     count = SOFTWARE_COUNT if device.is_software else COUNT
 
-    def mapped(kind: str, value: str, everywhere: bool = False) -> Callable[[], None]:
-        buffers = {name: device.allocate(count, TYPES[kind]) for name in "xy"}
+    def mapped(kind: str, value: str, everywhere: bool = False, begin: int = 0) -> Callable[[], None]:
+        buffers = {name: device.allocate(begin + count, TYPES[kind])[begin:] for name in "xy"}
         return kernel(device, MAP.format(kind=kind, value=value), buffers, everywhere=everywhere)
 
     for kind, value in (("u8", "v + 1u8"), ("u16", "v + 1u16"), ("f16", "v + f16:0x3c00")):
-        ours, plain, peer = walls([mapped(kind, value), mapped(kind, value, True), mapped("u32", "v + 1u32")], rounds)
+        ours, plain, bytewise, peer = walls([mapped(kind, value), mapped(kind, value, True), mapped(kind, value, begin=1), mapped("u32", "v + 1u32")], rounds)
         row(f"a map over {count} {kind}", ours / 8, "ms", peer / 8, "u32, as many")
         row("    without the adapter's features", plain / 8, "ms", peer / 8, "u32, as many")
+        row("    from the middle of a word", bytewise / 8, "ms", peer / 8, "u32, as many")
     for op, value in (*BRIEF, ("long div", "({top} - v) / (v | {one})")):
         texts = {kind: value.format(last=f"31{kind}", one=f"1{kind}", top=f"{(1 << bits) - 1}{kind}") for kind, bits in (("u64", 64), ("u32", 32))}
         ours, plain, peer = walls([mapped("u64", texts["u64"]), mapped("u64", texts["u64"], True), mapped("u32", texts["u32"])], rounds)

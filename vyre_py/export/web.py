@@ -38,7 +38,7 @@ def _step(step: Step) -> dict[str, Any]:
     # Buffers of hidden totals are written by some steps, and bound so by all.
     bindings = [{"name": s.name, "writes": s.memory is not None and s.memory.access.writes} for s in layout.buffers]
     return {
-        "code": image.code.decode("ascii"), "entry": step.entries[0].symbol, "workgroup": list(step.workgroup), "workgroupBytes": step.workgroup_bytes,
+        "code": image.code.decode("ascii"), "entry": step.entries[-1].symbol, "workgroup": list(step.workgroup), "workgroupBytes": step.workgroup_bytes,
         "grid": {"over": step.grid.over, "extents": [_size(extent) for extent in step.grid.extents]}, "words": block_words(layout),
         "bindings": bindings, "scalars": [_scalar(layout, slot) for slot in layout.scalars], "tables": b64encode(image.data).decode() if image.data else None,
     }  # fmt: skip
