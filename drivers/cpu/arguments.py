@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from vyre_py.drivers.memory.host_arrays import Bytes
@@ -19,15 +19,16 @@ class Arguments:
 
     `launch.set` makes another one (`changed`): a call that runs meanwhile, in another thread or further up in this one, goes on with what it began with.
     Interruptible code finds the address of a word of theirs in the block, at `flag_offset`, and workgroups that meet count themselves in another, whose address
-    is at `arrivals_offset`: that is of one call alone.
+    is at `arrivals_offset`: that is of one call alone. `whole` is a call of a launch's kernel with them, once there is one.
     """
 
-    __slots__ = ("_arrivals", "_arrivals_offset", "_flag", "_flag_offset", "address", "block", "held")
+    __slots__ = ("_arrivals", "_arrivals_offset", "_flag", "_flag_offset", "address", "block", "held", "whole")
 
     def __init__(self, block: bytes | bytearray, held: Mapping[str, Bytes], flag_offset: int | None = None, arrivals_offset: int | None = None) -> None:
         self.block = (ctypes.c_char * (len(block) or 1)).from_buffer_copy(block or b"\0")
         self.address = ctypes.addressof(self.block)
         self.held = held
+        self.whole: Callable[[], None] | None = None
         self._flag, self._flag_offset = ctypes.c_uint32(0), flag_offset
         if flag_offset is not None:
             _ADDRESS.pack_into(self.block, flag_offset, ctypes.addressof(self._flag))

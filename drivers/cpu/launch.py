@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,7 +22,7 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["SHARED_INVOCATIONS", "SHARED_NS", "TELLING_NS", "CpuCommon", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
+__all__ = ["QUICK_INVOCATIONS", "SHARED_INVOCATIONS", "SHARED_NS", "TELLING_NS", "CpuCommon", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
 
 # Waking threads takes some 10 us, and takes them from others, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller
 # ones the first workgroups tell, less what the call itself takes, once they took long enough for what is cold at first not to count.
@@ -30,6 +30,8 @@ SHARED_INVOCATIONS: Final = 1 << 20
 SHARED_NS: Final = 40_000
 TELLING_NS: Final = 2_000
 _CALL_NS: Final = 1_500
+# Invocations of code without loops that take less than it takes to look at the clock a few times.
+QUICK_INVOCATIONS: Final = 2048
 # Threads of one launch whose workgroups meet.
 _MOST_AT_ONCE: Final = 1024
 _ADDRESS: Final = struct.Struct("<Q")
@@ -102,9 +104,11 @@ class CpuCommon(NamedTuple):
         total, layout = prod(plan.grid), plan.step.layout
         # What workgroups hand on from one to the next lives as long as a call of the kernel.
         ordered = bool(plan.step.entries[plan.entry].details.get("ordered"))
+        invocations = total * prod(plan.step.workgroup)
+        quick = plan.step.streaming and invocations <= QUICK_INVOCATIONS
         flag, arrivals = layout.find(SlotKind.CANCEL), layout.find(SlotKind.ARRIVALS)
         return cls(
-            total, total * prod(plan.step.workgroup) >= SHARED_INVOCATIONS, ordered or total == 1, plan.record(),
+            total, invocations >= SHARED_INVOCATIONS, ordered or quick or total == 1, plan.record(),
             {slot.name: slot.offset_bytes for slot in layout.slots if slot.name}, None if flag is None else flag.offset_bytes,
             None if arrivals is None else arrivals.offset_bytes,
             tuple([slot.name for slot in layout.buffers]),
@@ -156,7 +160,12 @@ class CpuLaunch(Launch):
             if self._watched:
                 self._run_watched(arguments, None)
             elif self._alone:
-                run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)
+                if (call := arguments.whole) is not None:
+                    call()
+                elif self._kernel.scratch_bytes:
+                    run_alone(self._kernel, arguments, 0, self._total, self.plan.grid)
+                else:
+                    self._whole(arguments)()
             elif self._large and (threads := self._device.threads) > 1:
                 run_together(self._kernel, arguments, 0, self._total, self.plan.grid, threads)
             else:
@@ -167,6 +176,11 @@ class CpuLaunch(Launch):
         self._record.count()
 
     _run = __call__  # the call of `Command`, in one frame
+
+    def _whole(self, arguments: Arguments) -> Callable[[], None]:
+        """What runs all workgroups in this thread, without memory of the thread's; kept with the arguments."""
+        arguments.whole = made = self._kernel.prepared(arguments.address, 0, 0, self._total, *self.plan.grid)
+        return made
 
     def _of(self, plan: LaunchPlan) -> CpuLaunch:
         return CpuLaunch(self._device, plan, self._kernel)

@@ -13,7 +13,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from vyre_py.drivers.cpu.linker import Placed, place
@@ -27,9 +27,8 @@ from vyre_py.lowering.llvm.cpu.host_targets import LIBRARY, loads_objects, own_m
 __all__ = ["CpuKernel", "LoadedObject", "load_kernel", "load_object"]
 
 # (argument block, scratch, first workgroup, end, grid x, y, z), as `lowering.llvm.cpu.lanes` declares it
-_SIGNATURE: Final = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32
-)
+_TYPES: Final = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)
+_SIGNATURE: Final = ctypes.CFUNCTYPE(None, *_TYPES)
 _MAX_SCRATCH_BYTES: Final = 1 << 40
 
 _lock = threading.Lock()
@@ -48,6 +47,10 @@ class CpuKernel:
         self.address = address
         self.run: Callable[..., None] = _SIGNATURE(address)
         self.scratch_bytes = scratch_bytes
+
+    def prepared(self, *arguments: int) -> Callable[[], None]:
+        """`run` with these arguments, turned into C's once: to do so at each call takes half of its time."""
+        return partial(self.run, *[type_(argument) for type_, argument in zip(_TYPES, arguments, strict=True)])
 
 
 # ---------------------------------------------------------------- ELF objects

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -261,6 +262,54 @@ def test_calls_after_close(kind: str) -> None:
     buffer.free()
     opened.close()
     assert open_device(kind) is not opened
+
+
+@pytest.mark.parametrize("kind", ["reference", "cpu", "wgpu"])
+@pytest.mark.parametrize("ends", ["free", "close"])
+def test_many_threads_use_what_another_ends(kind: str, ends: str) -> None:
+    """32 threads over one launch, one buffer and one device, while the buffer is freed, and then set again, or the device closed."""
+    opened = open_device(kind)
+    pipeline = opened.compile_native(Program.from_text(TEXT))
+    x, y = opened.upload(XS), opened.upload(XS)
+    launch, begun, over = pipeline.bind({"x": x, "y": y, "a": 3}), threading.Semaphore(0), threading.Event()
+    wrong: list[BaseException] = []
+    refusals = [0] * 32
+
+    def work(number: int) -> None:
+        own = pipeline.bind({"x": x, "y": y, "a": 1})
+        calls = (launch, lambda: launch.set(a=number), y.read, lambda: y.write(XS), own, opened.synchronize)
+        turn, left = 0, len(calls)
+        while left:
+            left -= over.is_set()
+            try:
+                calls[(number + turn) % len(calls)]()
+            except (BindingError, DeviceLost):
+                refusals[number] += 1
+            except BaseException as error:  # noqa: BLE001 - whatever a thread raises is the test's finding
+                wrong.append(error)
+                break
+            turn += 1
+            begun.release()
+        begun.release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(32)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        begun.acquire()
+    (y.free if ends == "free" else opened.close)()  # a free takes effect when the reads of others are done
+    over.set()
+    for thread in threads:
+        thread.join()
+    with refused(BindingError if ends == "free" else DeviceLost):
+        launch()
+    assert not wrong and any(refusals)
+    if ends == "free":
+        y = opened.upload(XS)
+        launch.set(y=y, a=3)()
+        assert np.array_equal(y.read(), XS * np.uint32(4))
+    opened.close()
+    assert np.array_equal(open_device(kind).compile_native(Program.from_text(TEXT)).dispatch({"x": XS, "y": XS, "a": 3})["y"], XS * np.uint32(4))
 
 
 def test_programs_without_a_digest(device: Device) -> None:

@@ -465,18 +465,21 @@ def test_an_object_that_does_not_link_is_a_toolchain_error() -> None:
 
 
 def test_a_launch_is_a_few_frames(cpu: CpuDevice) -> None:
-    """Python functions entered by a small launch: the call, its one way to run, the scratch memory taken and given back, and its count."""
+    """Python functions entered by a small launch: the call, its one way to run, the scratch memory taken and given back, and its count; without such memory
+    the call and its count, of several workgroups, too, where there are no loops."""
     import sys
 
-    launch = cpu.compile_native(Program.from_text(BLOCKS)).bind({"x": cpu.allocate(64, vp.u32), "y": cpu.allocate(64, vp.u32)})
-    launch()
-    entered: list[str] = []
-    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_name) if event == "call" else None)
-    try:
+    plain = "program plain(n) workgroup(64) { buffer x: u32[n] read\n buffer y: u32[n] write\n y[global_id.x] = x[global_id.x] }"
+    for text, n, frames in ((BLOCKS, 64, ["run_alone", "take", "give"]), (plain, 64, []), (plain, 640, [])):
+        launch = cpu.compile_native(Program.from_text(text)).bind({"x": cpu.allocate(n, vp.u32), "y": cpu.allocate(n, vp.u32)})
         launch()
-    finally:
-        sys.setprofile(None)
-    assert entered == ["__call__", "run_alone", "take", "give", "count"]
+        entered: list[str] = []
+        sys.setprofile(lambda frame, event, _, entered=entered: entered.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            launch()
+        finally:
+            sys.setprofile(None)
+        assert entered == ["__call__", *frames, "count"]
 
 
 @pytest.mark.parametrize(("type_", "start"), [(vp.u8, 1), (vp.u8, 2), (vp.u8, 3), (vp.u16, 1), (vp.i16, 3)], ids=str)

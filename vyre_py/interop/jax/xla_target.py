@@ -15,6 +15,7 @@ import jax
 
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cores import core_count
+from vyre_py.drivers.cpu.launch import QUICK_INVOCATIONS
 from vyre_py.drivers.cpu.shared_call import shared_call
 from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.drivers.sharing.c_callable import CCallableWords
@@ -39,7 +40,6 @@ _lock = threading.Lock()
 # Name -> the entries that its handlers call. Functions that JAX has compiled may do so for as long as the process lives, and nothing says when they are gone.
 _targets: Final[dict[str, tuple[CallEntry, ...]]] = {}
 _GPUS: Final = "CUDA"  # XLA's platform; JAX lowers for it only where it has such a device
-_QUICK: Final = 2048  # invocations without loops, which take less than it takes to look at the clock some times
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _made(name: str, pipeline: Pipeline, form: Form) -> tuple[CallEntry, ...]:
     entry = pipeline.callable()
     words = CCallableWords.from_address(entry.c_address)
     threads = core_count() - 1 if os.name == "posix" else 0
-    quick = _QUICK if pipeline.part.steps[0].streaming else 0
+    quick = QUICK_INVOCATIONS if pipeline.part.steps[0].streaming else 0
     face = _face(pipeline, form, words.params_bytes)
     text = handler_text(pipeline.name, face, entry.c_address, shared_call() if threads else words.call, threads, quick)
     _register(name, _linked(text), "cpu")
