@@ -60,7 +60,7 @@ class Buffer(Closing, Stationary):
     travels_as = "send read(), a NumPy array, and upload that there"
 
     # `_record` is the device kind's own, made when it first looks at the buffer.
-    __slots__ = ("_record", "allocation", "device", "offset_bytes", "readonly", "shape", "size_bytes", "type")
+    __slots__ = ("__weakref__", "_record", "allocation", "device", "offset_bytes", "readonly", "shape", "size_bytes", "type")
 
     def __init__(self, device: Device, allocation: Allocation, offset_bytes: int, shape: tuple[int, ...], type_: Type, readonly: bool = False) -> None:
         self.device = device

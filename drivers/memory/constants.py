@@ -31,19 +31,13 @@ _OWNER: Final = "the device's constants, which others may use too: device.trim l
 _Key = tuple[bytes, str, tuple[int, ...]]
 
 
-class _Constant(Buffer):
-    """A buffer that can be known weakly."""
-
-    __slots__ = ("__weakref__",)
-
-
 class Constants:
     """One device's constants, by content. The cache holds those used last, at most 256 and 256 MiB; others live as long as their buffers."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._known: weakref.WeakValueDictionary[_Key, _Constant] = weakref.WeakValueDictionary()
-        self._held: OrderedDict[_Key, _Constant] = OrderedDict()
+        self._known: weakref.WeakValueDictionary[_Key, Buffer] = weakref.WeakValueDictionary()
+        self._held: OrderedDict[_Key, Buffer] = OrderedDict()
         self._lock = threading.RLock()  # a finaliser may run inside a call that holds it
         device.telemetry.gauge("constants", self.__len__)
 
@@ -67,11 +61,11 @@ class Constants:
                 self._held.popitem(last=False)
             return found
 
-    def _made(self, data: Host, type_: Type | None) -> _Constant:
+    def _made(self, data: Host, type_: Type | None) -> Buffer:
         made = self._device.upload(data, type_)
         self._device.synchronize()
         made.allocation.owner = _OWNER
-        return _Constant(self._device, made.allocation, 0, made.shape, made.type, readonly=True)
+        return Buffer(self._device, made.allocation, 0, made.shape, made.type, readonly=True)
 
     def forked(self) -> None:
         """In a forked child: a thread of the parent may have held the lock."""

@@ -77,14 +77,13 @@ def layout_problem() -> str:
 class ExchangeTable:
     """Types of other libraries' arrays that native code may ask, learned as they come. Attribute: `rows`, the table in memory."""
 
-    __slots__ = ("_streams", "_types", "rows")
+    __slots__ = ("_types", "rows")
 
     ROOM: Final = 16
 
     def __init__(self) -> None:
         self.rows = bytearray(EXCHANGE.size_bytes * self.ROOM)
         self._types: list[type] = []
-        self._streams: dict[type, int] = {}
 
     def __len__(self) -> int:
         return len(self._types)
@@ -105,14 +104,13 @@ class ExchangeTable:
         at = EXCHANGE.size_bytes * len(self._types)
         self.rows[at : at + len(row)] = row
         self._types.append(type_)
-        self._streams[type_] = functions.stream
         return True
 
     def stream(self, value: Any, place: tuple[int, int]) -> int | None:
         """The handle of the stream on which the library of a value works now, on a device by DLPack's kind and number; None where that is not told."""
-        told, handle = self._streams.get(type(value), 0), ctypes.c_void_p()
-        ask: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)(told) if told else None
-        return None if ask is None or ask(*place, ctypes.addressof(handle)) else handle.value or 0
+        type_: Any = type(value)
+        functions = exchange_functions(type_) if type_ in self._types else None
+        return None if functions is None else functions.stream_on(place)
 
 
 # Takes the address and the sizes of an array for a buffer; false for what has to go through Python. What is held meanwhile, a new reference, goes to %held.

@@ -17,6 +17,7 @@ _CAPSULE: Final = b"dlpack_exchange_api"
 _MAJOR: Final = 1
 # managed_tensor_from_py_object_no_sync, dltensor_from_py_object_no_sync and current_work_stream in the table, whose first word is the version.
 _MANAGED_AT, _VIEW_AT, _STREAM_AT = 24, 40, 48
+_Stream: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)
 _Managed: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
 
 
@@ -29,6 +30,16 @@ class ExchangeFunctions(NamedTuple):
     stream: int
     managed: Callable[[Any, Any], int] | None
     needs_grad: bool
+
+    def stream_on(self, place: tuple[int, int]) -> int | None:
+        """The handle of the stream on which the library works now, on a device by DLPack's kind and number; None where that is not told."""
+        handle = ctypes.c_void_p()
+        return None if not self.stream or _asked(self.stream)(*place, ctypes.addressof(handle)) else handle.value or 0
+
+
+@lru_cache(maxsize=64)
+def _asked(address: int) -> Any:
+    return _Stream(address)
 
 
 @lru_cache(maxsize=64)  # a bound, since it holds the types

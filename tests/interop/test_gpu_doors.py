@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_kinds import open_device
+from random_calls import SIZES, RandomCalls, outcome
 
 import vyre_py as vp
 from vyre_py.drivers.callable import CallEntry
@@ -169,3 +170,25 @@ def test_tvm_functions_on_a_gpu(gpu: Any, torch: Any) -> None:
     assert torch.equal(y, 2 * x + 1)
     with pytest.raises(ValueError, match="'x' must be on cuda:0"):
         axpy(x.cpu(), y, 1.0)
+
+
+def test_random_calls_are_bound_launches(gpu: Any, torch: Any, slow: list[Any]) -> None:
+    """VYRE_CALLS of them, over Buffers and PyTorch's tensors: what `bind` refuses is refused in the same words, and what it launches leaves the same memory."""
+    pipeline, native, fine = gpu.compile_native(parse(SIZES)), 0, 0
+    entry, calls = pipeline.callable(), RandomCalls(gpu, vp.device("cpu"), 12, torch.from_dlpack)
+    for _ in range(int(os.environ.get("VYRE_CALLS", "1000"))):
+        values = calls.next()
+        before = [buffer.read() for buffer in calls.memory]
+        says = outcome(lambda **given: pipeline.bind(given)(), values)
+        wanted = [buffer.read().tobytes() for buffer in calls.memory]
+        for buffer, content in zip(calls.memory, before, strict=True):
+            buffer.write(content)
+        for value in values.values():
+            entry._learn(value)
+        slow.clear()
+        assert outcome(entry, values) == says
+        torch.cuda.synchronize()
+        assert [buffer.read().tobytes() for buffer in calls.memory] == wanted
+        fine += says is None
+        native += not slow
+    assert 0 < native <= fine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from axpy import TEXT_64
 from exchanged import Exchanged, exchange_table
 from fake_cuda import CUresult, FakeDriver
 from fake_device import installed
+from random_calls import SIZES, RandomCalls, outcome
 
 import vyre_py as vp
 from vyre_py.drivers.cuda.callable import CudaCallEntry
@@ -87,9 +89,9 @@ class Tensor(Exchanged):
         return self.buffer.__dlpack__(**options)
 
 
-def tensor_type(stream: Any = None) -> type[Tensor]:
-    """A type of tensors whose library tells its stream where one is given."""
-    return type("Tensor", (Tensor,), {"__dlpack_c_exchange_api__": exchange_table(1, stream)})
+def tensor_type(stream: Any = None, *, managed: bool = False) -> type[Tensor]:
+    """A type of tensors whose library tells its stream where one is given, and hands over by its table where that is `managed`."""
+    return type("Tensor", (Tensor,), {"__dlpack_c_exchange_api__": exchange_table(1, stream, managed=managed)})
 
 
 def learned(entry: Any, *values: Any) -> None:
@@ -127,6 +129,29 @@ def test_dims_params_and_vectors_are_planned_as_bound(fake: Launched, device: Cu
         entry(p, q, u, k=k)
         assert fake.taken() == wanted and len(wanted) == 1
     assert not slow
+
+
+def test_random_calls_are_bound_launches(fake: Launched, device: CudaDevice, slow: list[Any]) -> None:
+    """VYRE_CALLS of them: what `bind` refuses is refused in the same words, and what it launches is launched."""
+    pipeline, calls, native, fine = device.compile_native(parse(SIZES)), RandomCalls(device, vp.device("cpu"), 11), 0, 0
+    entry, before = pipeline.callable(), device.telemetry.bytes_allocated
+    for _ in range(int(os.environ.get("VYRE_CALLS", "400"))):
+        values = calls.next()
+        fake.taken()
+        says = outcome(lambda **given: pipeline.bind(given)(), values)
+        wanted = fake.taken()
+        learned(entry, *values.values())
+        slow.clear()
+        assert outcome(entry, values) == says and fake.taken() == wanted
+        fine += says is None
+        native += not slow
+        assert not slow or says is not None or not wanted  # all that fits is taken, but for grids of nothing
+    assert 0 < native <= fine
+    slow.clear()
+    del values, wanted, calls.memory[:]
+    gc.collect()
+    device.trim()  # constants
+    assert device.telemetry.bytes_allocated == before
 
 
 def test_launches_are_counted(fake: Launched, device: CudaDevice, slow: list[Any]) -> None:
@@ -382,3 +407,22 @@ def test_arrays_are_handed_over_with_their_device_current(fake: Launched, device
     fake.current.context = 55  # of another device
     assert device.wrap(array).shape == (8,)
     assert seen == [device.context.number] and fake.current.context == 55
+
+
+def test_what_a_table_hands_over_is_ordered_after_the_work_of_its_library(fake: Launched, device: CudaDevice) -> None:
+    current: list[int | None] = [int(device.context.stream)]
+    kind, refused = tensor_type(lambda place, ordinal: current[0], managed=True), []
+    kind.__dlpack__ = lambda tensor, **options: refused.append(options) or tensor.buffer.__dlpack__(**options)  # type: ignore[method-assign]  # of this test alone
+    tensor, order = kind(device.allocate(64, vp.f32)), ["cuEventRecord", "cuStreamWaitEvent"]
+    for current[0], wanted in ((int(device.context.stream), []), (77, order)):
+        fake.log.clear()
+        assert device.wrap(tensor).shape == (64,) and [call for call in fake.log if call in order] == wanted
+    assert not refused and not Exchanged.held
+    current[0] = None
+    assert device.wrap(tensor).shape == (64,) and len(refused) == 1 and not Exchanged.held
+    current[0] = 77
+    fake.fail["cuEventRecord"] = [CUresult.CUDA_ERROR_ILLEGAL_ADDRESS]
+    with pytest.raises(vp.DeviceLost):
+        device.wrap(tensor)
+    gc.collect()
+    assert not Exchanged.held
