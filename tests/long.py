@@ -68,7 +68,7 @@ def stages(workers: int, folder: Path) -> list[Stage]:
         Stage("examples explored", [[python, "-m", "pytest", "-q", "tests/explore/test_explored_examples.py"]], {"VYRE_EXPLORED": "all"}),
         Stage("operators of PyTorch", parts, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
         Stage("operators of PyTorch, the page", [[*operators, "page", str(folder / "torch")]]),
-        Stage("models of transformers", [[python, "tests/interop/torch_models.py"]]),
+        Stage("models of transformers", [[python, "tests/interop/torch_models.py", "--page"]]),
         Stage("map of the tests", [[*mutants, "map"]]),
         Stage("mutants tried", [[*mutants, "run"]]),
         Stage("mutants", [[*mutants, "show"]]),

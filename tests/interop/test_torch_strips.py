@@ -149,3 +149,19 @@ def test_no_barrier_is_missing(torch: Any) -> None:
             np.testing.assert_array_equal(found[name], value)
         names |= {word for word in ("barrier", "subgroup_shuffle_up", "turned0") if word in str(program)}
     assert names == {"barrier", "subgroup_shuffle_up", "turned0"}
+
+
+def test_long_scans_are_left_to_pytorch_and_named_once(torch: Any, caplog: Any) -> None:
+    """An invocation would go through all of them; sums and the like before and after stay ours."""
+    from vyre_py.interop.torch import fallbacks
+
+    fallbacks._named.clear()
+    x = torch.randn(2, 8200)
+    for _ in range(2):
+        ran = compare(torch, lambda x: ((x * 2).cumsum(-1) + 1, x[:, :8192].cumsum(-1), x.logcumsumexp(1), x.cummax(1)), x, tolerance=1e-4)
+        torch._dynamo.reset()
+    assert len(ran) >= 2
+    assert caplog.text.count("scan of more than 8192 elements on a GPU") == 1
+    grows = torch.compile(lambda x: x.cumsum(-1) * 2, backend="vyre", dynamic=True)
+    for columns in (100, 9000):
+        torch.testing.assert_close(grows(x.repeat(1, 2)[:, :columns]), x.repeat(1, 2)[:, :columns].cumsum(-1) * 2, rtol=1e-4, atol=1e-4)

@@ -1,26 +1,31 @@
 """Families of models of transformers, small and of random weights: losses and gradients of the compiled model beside those of eager code.
 
-    python tests/interop/torch_models.py [FAMILY ...]
+    python tests/interop/torch_models.py [FAMILY ...] [--page]
 
-Exits with 1 where one is wrong; with VYRE_TORCH_DEVICE=cuda all is on a GPU. Without the package transformers nothing is tried, unless
-VYRE_REQUIRE_DEVICES names it.
+`--page` writes them to vyre_py/interop/torch/COVERAGE.md. Exits with 1 where one is wrong; with VYRE_TORCH_DEVICE=cuda all is on a GPU. Without the package
+transformers nothing is tried, unless VYRE_REQUIRE_DEVICES names it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from vyre_py.interop.torch import runtime
 from vyre_py.interop.torch.backend import compile_graph
 
-__all__ = ["FAMILIES", "compare"]
+__all__ = ["FAMILIES", "TITLE", "compare", "given"]
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "vyre_py" / "interop" / "torch" / "COVERAGE.md"
+TITLE: Final = "## Families of models"
 
 DEVICE: Final = os.environ.get("VYRE_TORCH_DEVICE", "cpu")
 WORDS: Final = 500
@@ -59,8 +64,20 @@ def step(model: Any, called: Callable[..., Any], arguments: Mapping[str, Any]) -
     return loss.item(), [None if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
-def compare(name: str, transformers: Any) -> tuple[bool, str]:
-    """Whether a family is right, and what was seen. A gradient is judged by the largest of all: some, as that of a bias of keys, are zero but for rounding."""
+class Compared(NamedTuple):
+    """Whether a family is right; the losses of eager and of compiled code, how far gradients are apart, as a share of the largest, how many kernels were
+    launched, and seconds from the first call on; or the error."""
+
+    right: bool
+    losses: tuple[float, float] = (0.0, 0.0)
+    apart: float = 0.0
+    launches: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
+def compare(name: str, transformers: Any) -> Compared:
+    """A step of training of a family. A gradient is judged by the largest of all: some, as that of a bias of keys, are zero but for rounding."""
     model_name, config_name, values, kind = FAMILIES[name]
     torch.manual_seed(0)
     model = getattr(transformers, model_name)(getattr(transformers, config_name)(**values)).train()
@@ -79,20 +96,44 @@ def compare(name: str, transformers: Any) -> tuple[bool, str]:
     worst = max((a - b).abs().max().item() / largest for a, b in zip(ours, gradients, strict=True) if a is not None and b is not None)
     same = all((a is None) == (b is None) for a, b in zip(ours, gradients, strict=True))
     right = bool(launched) and same and abs(found - loss) < 1e-4 and worst < 1e-4
-    seen = f"loss {loss:.6f} and {found:.6f}, gradients apart by {worst:.1e} of the largest, {len(launched)} launches, {time.monotonic() - begin:.0f} s"
-    return right, seen
+    return Compared(right, (loss, found), worst, len(launched), time.monotonic() - begin)
 
 
-def lines(names: list[str], transformers: Any) -> Iterator[tuple[bool, str]]:
+def tried(names: Sequence[str], transformers: Any) -> Iterator[tuple[str, Compared]]:
+    """Each family, and what was seen; an error does not end it."""
     for name in names:
         try:
-            right, seen = compare(name, transformers)
+            yield name, compare(name, transformers)
         except Exception as failed:  # noqa: BLE001 - whatever it is, the next family is tried
-            right, seen = False, f"{type(failed).__name__}: {failed}"[:300]
-        yield right, f"{name:8} {'right' if right else 'WRONG'}  {seen}"
+            yield name, Compared(False, error=" ".join(f"{type(failed).__name__}: {failed}".split())[:300])
+
+
+def section(found: Mapping[str, Compared], version: str) -> str:
+    """The part of the page that is about models."""
+    lines = [
+        TITLE, "",
+        f"Made by `python tests/interop/torch_models.py --page`, with PyTorch {torch.__version__} and transformers {version}: a step of training, of small",
+        "models of random weights, on the CPU in one thread, beside eager code. How far gradients are apart is a share of the largest.", "",
+        "| family | | loss, eager | loss, compiled | gradients apart | kernels launched |", "| --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for name, seen in found.items():
+        eager, compiled = seen.losses
+        told = f"{eager:.6f} | {compiled:.6f} | {seen.apart:.1e} | {seen.launches}" if not seen.error else f"{seen.error.replace('|', ' ')} | | |"
+        lines.append(f"| {name} | {'right' if seen.right else 'wrong'} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def _family(name: str) -> str:
+    if name not in FAMILIES:
+        raise argparse.ArgumentTypeError(f"one of {', '.join(FAMILIES)}")
+    return name
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="FAMILY", type=_family)
+    parser.add_argument("--page", action="store_true")
+    given = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         import transformers
@@ -101,12 +142,16 @@ def main() -> int:
         return int("transformers" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    wrong = 0
-    names = sys.argv[1:] or list(FAMILIES)
-    for right, line in lines(names, transformers):
-        wrong += not right
-        print(line, flush=True)
-    print(f"{len(names)} families of models, {wrong} wrong")
+    found: dict[str, Compared] = {}
+    for name, seen in tried(given.names or list(FAMILIES), transformers):
+        found[name] = seen
+        told = f"loss {seen.losses[0]:.6f} and {seen.losses[1]:.6f}, gradients apart by {seen.apart:.1e} of the largest, {seen.launches} launches"
+        print(f"{name:8} {'right' if seen.right else 'WRONG'}  {seen.error or f'{told}, {seen.seconds:.0f} s'}", flush=True)
+    if given.page:
+        before = PAGE.read_text("utf-8").partition(TITLE)[0]
+        PAGE.write_text(before + section(found, transformers.__version__), "utf-8")
+    wrong = sum(not seen.right for seen in found.values())
+    print(f"{len(found)} families of models, {wrong} wrong")
     return 1 if wrong else 0
 
 

@@ -29,6 +29,7 @@ from vyre_py.interop.torch.backend import compile_graph
 __all__ = ["DTYPES", "check", "named", "ops_of"]
 
 DTYPES: Final = ("float32", "float64", "int64", "bfloat16", "float16", "bool")
+MODELS: Final = "## Families of models"  # what `torch_models.py` writes to the page
 PAGE: Final = Path(__file__).resolve().parents[2] / "vyre_py" / "interop" / "torch" / "COVERAGE.md"
 SECONDS: Final = 120  # that an op may take with each backend
 # Of these every run, eager ones too, may give anything, or nothing can be compared.
@@ -198,7 +199,8 @@ def main() -> int:
         run(given.dtypes, given.part, given.out, given.samples, [name for name in given.only.split(",") if name])
         return 0
     text, alone = page(given.folder)
-    PAGE.write_text(text, "utf-8")
+    _, title, models = PAGE.read_text("utf-8").partition(MODELS)
+    PAGE.write_text(text + (f"\n{title}{models}" if title else ""), "utf-8")
     print(f"{len(alone)} ops are wrong that Inductor's C++ has right: {', '.join(alone) or 'none'}")
     return 1 if alone else 0
 

@@ -20,8 +20,8 @@ SIZES = """program sizes(n, m, k) workgroup(8, 4) over(m, n - 1) {
   buffer r: u8[ceil_div(min(n, k) * 3, 2) + 1] write
   let i = global_id.y
   let j = global_id.x
-  q[i, j] = q[i, j] + vec2(cast(k, i16), cast(v, i16))
-  r[j] = u + cast(p[i, j], u8)
+  q[i, j] = q[i, j] + vec2(cast(k, i16), cast(v, i16) + cast(p[i, j], i16))
+  r[j] = u + cast(n, u8)
 }"""
 
 

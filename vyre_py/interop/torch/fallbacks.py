@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
+import sympy
 import torch
-from torch._inductor import decomposition, lowering, utils
+from torch._inductor import decomposition, ir, lowering, utils
 from torch._inductor.codegen.common import pointwise_overrides_data
+from torch._inductor.virtualized import V
 
 from vyre_py.interop.torch.elementwise import OPS, ElementwiseOps
+from vyre_py.interop.torch.scheduling import KERNELS
 
 __all__ = ["lowered_for_us"]
 
@@ -89,6 +92,20 @@ def _scatter_left_to_torch(original: Callable[..., bool]) -> Callable[..., bool]
     return asked
 
 
+def _short_scans(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Scans of as many elements as kernels of their device take; others, and those of a number that is not known, are left to PyTorch where it has them."""
+
+    def create(device: Any, dtypes: Sequence[Any], inner_fns: Any, size: Sequence[Any], axis: int, *args: Any, **kwargs: Any) -> Any:
+        most = KERNELS[device.type].most_scanned
+        long = most is not None and not V.graph.sizevars.statically_known_true(sympy.Le(size[axis], most))
+        if long and kwargs.get("can_fallback_to_aten", True):
+            _name_once(f"scan of more than {most} elements on a GPU")
+            return [None] * len(dtypes)
+        return original(device, dtypes, inner_fns, size, axis, *args, **kwargs)
+
+    return create
+
+
 @contextmanager
 def lowered_for_us() -> Iterator[None]:
     """While a graph is lowered: what we lack is left to PyTorch. Another compilation in the process meanwhile leaves it, too: the results are the same."""
@@ -97,12 +114,15 @@ def lowered_for_us() -> Iterator[None]:
     with _lock:
         theirs = {op: table[op] for op in ours}
         asked = [(module, name, getattr(module, name)) for module in (lowering, decomposition) for name in (additions, scatters) if hasattr(module, name)]
+        scans = vars(ir.Scan)["create"]
         table.update(ours)
+        ir.Scan.create = staticmethod(_short_scans(ir.Scan.create))
         for module, name, original in asked:
             setattr(module, name, _no_atomic_add if name == additions else _scatter_left_to_torch(original))
         try:
             yield
         finally:
             table.update(theirs)
+            ir.Scan.create = scans
             for module, name, original in asked:
                 setattr(module, name, original)

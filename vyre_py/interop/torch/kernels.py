@@ -57,6 +57,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
     newvar_prefix = "let "
     kexpr = sexpr = staticmethod(_index_text)
     pexpr = PythonPrinter().doprint
+    most_scanned: int | None = None  # elements of a scan, where an invocation does not go through all of them
 
     def __init__(self, tiling: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(tiling, **kwargs)

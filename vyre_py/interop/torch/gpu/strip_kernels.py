@@ -27,7 +27,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from vyre_py.interop.torch.accumulators import Fold
 from vyre_py.interop.torch.gpu.strip_scans import StripScan
-from vyre_py.interop.torch.gpu.strips import SUBGROUP, Strips, columns_of, hint_of, strips_of
+from vyre_py.interop.torch.gpu.strips import KEPT_ELEMENTS, SUBGROUP, Strips, columns_of, hint_of, strips_of
 from vyre_py.interop.torch.indices import number_typed
 from vyre_py.interop.torch.kernels import VyreKernel
 from vyre_py.interop.torch.terms import compute_dtype, literal, type_name, typed
@@ -47,6 +47,8 @@ _PLACE: Final = re.compile(r"\b(\w+)@\[(.*?)@\|(.*?)@\]")
 
 class StripKernel(VyreKernel):
     """One fused loop, for a GPU."""
+
+    most_scanned = KEPT_ELEMENTS
 
     def __init__(self, tiling: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(tiling, **kwargs)

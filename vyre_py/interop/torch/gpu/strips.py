@@ -8,12 +8,13 @@ from torch._inductor.virtualized import V
 
 from vyre_py.ir.data_classes import dataclass
 
-__all__ = ["SUBGROUP", "Strips", "columns_of", "hint_of", "strips_of"]
+__all__ = ["KEPT_ELEMENTS", "SUBGROUP", "Strips", "columns_of", "hint_of", "strips_of"]
 
 SUBGROUP: Final = 32
 _STRIP: Final = 8  # elements of an invocation: enough loads under way, and few enough for registers
 _VECTOR: Final = 4  # neighbours that are one access
 _MOST: Final = 1024  # invocations of a workgroup
+KEPT_ELEMENTS: Final = _MOST * _STRIP  # of a row, in registers
 _TURNS: Final = 256  # invocations that share a row in turns of a loop
 _LONG: Final = 256  # elements of a column that are worth 16 invocations
 _BUSY: Final = 1 << 17  # invocations that keep a GPU busy
@@ -37,7 +38,7 @@ class Strips:
 
 def strips_of(elements: int | None, *, side_by_side: bool = False) -> Strips:
     """The strips of rows of so many elements, None where that is not known; such that neighbours in a row have one invocation or the next, if asked for."""
-    if elements is None or elements > _MOST * _STRIP:
+    if elements is None or elements > KEPT_ELEMENTS:
         vector = _VECTOR if elements is not None and elements % _VECTOR == 0 else 1
         return Strips(_TURNS, _STRIP // vector if vector > 1 else _STRIP // 2, vector, kept=False)
     vector = _STRIP if side_by_side else _VECTOR if elements % _VECTOR == 0 else 1
