@@ -45,7 +45,7 @@ def compiled(device: Device) -> Callable[[str], Pipeline]:
 
 
 def test_every_program_of_the_page_is_run() -> None:
-    assert set(PROGRAMS) == {"waves", "csr", "coo", "bsr", "halves", "quantized", "named", "count", "counted", "before", "behind"}
+    assert set(PROGRAMS) == {"alone", "waves", "csr", "coo", "bsr", "halves", "quantized", "named", "count", "counted", "before", "behind"}
 
 
 def test_subgroups(compiled: Callable[[str], Pipeline]) -> None:
@@ -57,6 +57,12 @@ def test_subgroups(compiled: Callable[[str], Pipeline]) -> None:
         assert out[start : start + 32, 0].tolist() == [int(part[k]) if k < 32 else 0 for k in picks]
         ballot = sum(1 << k for k in range(32) if part[k])
         assert out[start : start + 32].tolist() == [[out[start + k, 0], ballot, part.sum(), part[5], k, 32] for k in range(32)]
+
+
+def test_collectives_among_one_rank(compiled: Callable[[str], Pipeline]) -> None:
+    x = np.random.default_rng(5).random(1000, np.float32)
+    for whole in (np.stack([x]).sum(0), np.stack([x]).max(0), np.concatenate([x])):
+        np.testing.assert_array_equal(compiled("alone").dispatch({"x": x})["y"], whole)
 
 
 def _matrix(rows: int, columns: int) -> Any:
