@@ -442,3 +442,16 @@ def test_caches_of_compiled_graphs_hold_our_version(monkeypatch):
         assert run() == (1, 0)
         monkeypatch.setattr(backend, "backend_name", lambda: "vyre of another version")
         assert run() == (0, 1)
+
+
+@on_the_cpu
+def test_no_compiler_of_cpp_is_needed():
+    def function(x, w):
+        return functional.layer_norm(x @ w, (24,)).softmax(-1)
+
+    arguments = rows(7, 20), rows(20, 24, requires_grad=True)
+    with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        with pytest.raises(Exception, match="No working C\\+\\+ compiler"):  # of Inductor's own code
+            torch.compile(function, backend="inductor")(*copied(arguments))
+        torch._dynamo.reset()
+        compare(function, *arguments, tolerance=1e-4, kernels=2)
