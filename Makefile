@@ -4,6 +4,7 @@
 # make test-gpus          what needs two GPUs or more: copies, collectives, lost ranks, JAX and Dask over all of them
 # make test-gpu-memcheck  the core of that under compute-sanitizer, which has to find a planted fault first
 # make long               what takes longer than CI may: generated and litmus Programs, hostile text, all architectures, PyTorch's operators, mutants; says at its end what it found
+# make torch-tests        PyTorch's own tests of Inductor, with our backend in its place: FILE=test_torchinductor.py, EXPECTED=names of what is known to fail
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
 # make bench-gpus         all_reduce, copies between GPUs and a stencil on all of them, beside PyTorch
 # make check              ruff, and mypy in strict mode
@@ -44,7 +45,7 @@ NOT_GPU := not [reference and not [cpu and not [wgpu
 MEMCHECK_TESTS ?= tests/drivers/test_devices.py tests/drivers/many/test_sequences.py tests/drivers/cuda/test_cuda_sequences.py tests/test_filetests.py
 SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
 
-.PHONY: help demo test test-gpu test-gpus test-gpu-memcheck bench-gpu bench-gpus long check docs site links clean
+.PHONY: help demo test test-gpu test-gpus test-gpu-memcheck bench-gpu bench-gpus torch-tests long check docs site links clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -77,6 +78,9 @@ test-gpu-memcheck: $(VENV)/dev.stamp
 # All of it runs, whatever fails before.
 long: $(VENV)/dev.stamp
 	$(BIN)/python tests/long.py --workers $(WORKERS)
+
+torch-tests: $(VENV)/dev.stamp
+	$(BIN)/python tests/interop/torch_inductor_tests.py $(FILE) $(if $(EXPECTED),--expected $(EXPECTED))
 
 bench-gpu: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench.cuda

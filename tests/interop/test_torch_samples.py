@@ -93,10 +93,17 @@ class CpuTests(unittest.TestCase):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the peer is Inductor's C++")
 @pytest.mark.filterwarnings("ignore")
 def test_pytorchs_own_tests_of_inductor_are_run_with_our_backend(tmp_path):
-    from torch_inductor_tests import outcomes
+    from torch_inductor_tests import expected_failures, outcomes, verdict
 
     (tmp_path / "small_inductor.py").write_text(OWN_TESTS)
     found = {name: (became, other) for name, became, _, other in outcomes(tmp_path / "small_inductor.py")}
+    expected = expected_failures("CpuTests.test_theirs_vyre: it asks for code in C++\n\nCpuTests.test_ours_vyre: it did once\n")
+    assert {name.split("_")[1]: verdict(name, *became, expected) for name, became in found.items()} == {
+        "neither": "wrong with Inductor's C++, too", "ours": "right, and expected to be wrong", "skipped": "skipped", "theirs": "wrong as expected",
+    }  # fmt: skip
+    assert verdict("CpuTests.test_theirs_vyre", "wrong", "right", {}) == "wrong here alone"
+    with pytest.raises(ValueError, match="does not say why"):
+        expected_failures("CpuTests.test_theirs_vyre")
     assert found == {
         "CpuTests.test_neither_vyre": ("wrong", "wrong"),
         "CpuTests.test_ours_vyre": ("right", ""),

@@ -1,9 +1,11 @@
 """PyTorch's own tests of Inductor, run with the backend "vyre" in its place: as `make_halide` of PyTorch's `test/inductor/test_halide.py` runs them.
 
-    python tests/interop/torch_inductor_tests.py FILE [--classes CpuTests,SweepInputsCpuTest] [--only WORD ...] [--part 1/4]
+    make torch-tests FILE=test_torchinductor.py [EXPECTED=names.txt]
+    python tests/interop/torch_inductor_tests.py FILE [--expected NAMES] [--classes CpuTests,SweepInputsCpuTest] [--only WORD ...] [--part 1/4]
 
 FILE is `test/inductor/test_torchinductor.py` of PyTorch's repository, at the tag of the version that is installed: wheels have not got it. What fails is run
-with Inductor's C++, too. Exits with 1 where a test fails here alone.
+with Inductor's C++, too. NAMES is a file with a line for each test that is known to fail here alone, `CpuTests.test_this_vyre: why`. Exits with 1 where
+another fails here alone, or one of them does not.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 import unittest
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -29,10 +31,12 @@ from torch._inductor import compile_fx, config
 from vyre_py.interop.torch.backend import compile_graph
 from vyre_py.interop.torch.scheduling import backend_name, register
 
-__all__ = ["outcomes"]
+__all__ = ["expected_failures", "outcomes", "verdict"]
 
 CLASSES: Final = ("CpuTests", "SweepInputsCpuTest")
 SECONDS: Final = 300  # that a test may take
+ALONE: Final = "wrong here alone"
+RIGHT: Final = "right, and expected to be wrong"
 
 
 def module_of(path: Path) -> ModuleType:
@@ -99,9 +103,28 @@ def outcomes(path: Path, classes: Sequence[str] = CLASSES, only: Sequence[str] =
             yield f"{cls.__name__}.{name}", became, why, outcome(cls(name.removesuffix("_vyre")))[0] if became == "wrong" else ""
 
 
+def expected_failures(text: str) -> dict[str, str]:
+    """Names of tests, and why they fail, of a text with a line for each. Raises ValueError for a line that does not say why."""
+    found = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, _, why = line.partition(":")
+        if not why.strip():
+            raise ValueError(f"{line!r} does not say why it fails")
+        found[name.strip()] = why.strip()
+    return found
+
+
+def verdict(name: str, became: str, other: str, expected: Container[str]) -> str:
+    """What is counted for a test, of what became of it, and with Inductor's C++."""
+    if became == "wrong":
+        return "wrong with Inductor's C++, too" if other != "right" else "wrong as expected" if name in expected else ALONE
+    return RIGHT if became == "right" and name in expected else became
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--expected", type=Path)
     parser.add_argument("--classes", default=",".join(CLASSES))
     parser.add_argument("--only", nargs="*", default=())
     parser.add_argument("--part", default="1/1")
@@ -109,14 +132,15 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
+    expected = expected_failures(given.expected.read_text("utf-8")) if given.expected else {}
     counts: Counter[str] = Counter()
     for name, became, why, other in outcomes(given.file, given.classes.split(","), given.only, given.part):
-        kind = became if became != "wrong" else "wrong here alone" if other == "right" else "wrong with Inductor's C++, too"
+        kind = verdict(name, became, other, expected)
         counts[kind] += 1
-        if became == "wrong":
-            print(f"{name}: {kind}: {why}", flush=True)
+        if became == "wrong" or kind == RIGHT:
+            print(f"{name}: {kind}: {expected.get(name) or why}", flush=True)
     print(f"{sum(counts.values())} tests of {given.file.name}, PyTorch {torch.__version__}: {', '.join(f'{n} {kind}' for kind, n in sorted(counts.items()))}")
-    sys.exit(bool(counts["wrong here alone"]))
+    sys.exit(bool(counts[ALONE] or counts[RIGHT]))
 
 
 if __name__ == "__main__":
