@@ -149,7 +149,7 @@ def main() -> int:
         print(f"{name:8} {'right' if seen.right else 'WRONG'}  {seen.error or f'{told}, {seen.seconds:.0f} s'}", flush=True)
     if given.page:
         before = PAGE.read_text("utf-8").partition(TITLE)[0]
-        PAGE.write_text(before + section(found, transformers.__version__), "utf-8")
+        PAGE.write_text(before.rstrip("\n") + "\n\n" + section(found, transformers.__version__), "utf-8")
     wrong = sum(not seen.right for seen in found.values())
     print(f"{len(found)} families of models, {wrong} wrong")
     return 1 if wrong else 0

@@ -200,7 +200,7 @@ def main() -> int:
         return 0
     text, alone = page(given.folder)
     _, title, models = PAGE.read_text("utf-8").partition(MODELS)
-    PAGE.write_text(text + (f"\n{title}{models}" if title else ""), "utf-8")
+    PAGE.write_text(text.rstrip("\n") + "\n" + (f"\n{title}{models}" if title else ""), "utf-8")
     print(f"{len(alone)} ops are wrong that Inductor's C++ has right: {', '.join(alone) or 'none'}")
     return 1 if alone else 0
 
