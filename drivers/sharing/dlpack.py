@@ -174,9 +174,9 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
     return taken
 
 
-def import_by_table(array: Any, place: tuple[int, int]) -> tuple[Foreign, int] | None:
-    """What `import_from` gives for an array on a device, by the exchange table of its type, in a fraction of the time, with the handle of the stream that its
-    library works on, which is not waited for. None for whatever has to be looked at closely: `import_from` says what is wrong with it."""
+def import_by_table(array: Any) -> Foreign | None:
+    """What `import_from` gives for an array on the host, by the exchange table of its type, in a fraction of the time. None for whatever has to be looked at
+    closely: `import_from` says what is wrong with it."""
     type_: Any = type(array)
     functions = exchange_functions(type_)
     if functions is None or functions.managed is None or (functions.needs_grad and array.requires_grad is not False):
@@ -192,10 +192,8 @@ def import_by_table(array: Any, place: tuple[int, int]) -> tuple[Foreign, int] |
     if isinstance(taken, str):
         _release(_VERSIONED.unpack(ctypes.string_at(address, _VERSIONED.size))[3], address)
         return None
-    if taken.device == place and not taken.type.is_vector:  # complex numbers may be conjugated when they are read
-        stream = 0 if place[0] == CPU else functions.stream_on(place)
-        if stream is not None:
-            return taken, stream
+    if taken.device[0] == CPU and not taken.type.is_vector:  # complex numbers may be conjugated when they are read
+        return taken
     taken.release()
     return None
 

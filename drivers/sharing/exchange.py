@@ -77,7 +77,7 @@ def wrap(device: Device, array: Any, what: str = "array") -> Buffer:
     if device.dlpack_device is None:
         raise BindingError(what, [f"{device.name} takes no memory of other libraries: device.upload copies"])
     device.require_usable()
-    foreign = _taken_by_table(device, array) or _taken(device, array, what)
+    foreign = (dlpack.import_by_table(array) if on_host(device) else None) or _taken(device, array, what)
     address, shape, type_, _, readonly, release = foreign
     size_bytes = prod(shape) * type_.size_bytes
     if size_bytes and (problem := _problem(device, address, size_bytes, type_.scalar.size_bytes)):
@@ -85,19 +85,6 @@ def wrap(device: Device, array: Any, what: str = "array") -> Buffer:
         raise BindingError(what, [problem])
     allocation = Allocation(device, device._adopt(address, size_bytes), size_bytes, release)
     return Buffer(device, allocation, 0, shape or (1,), type_, readonly)
-
-
-def _taken_by_table(device: Device, array: Any) -> Foreign | None:
-    if (place := device.dlpack_device) is None or (found := dlpack.import_by_table(array, place)) is None:
-        return None
-    foreign, stream = found
-    if (own := device._exchange_stream()) is not None and stream != own:
-        try:
-            device._order(stream, None)
-        except VyreError:
-            foreign.release()
-            raise
-    return foreign
 
 
 def _taken(device: Device, array: Any, what: str) -> Foreign:

@@ -89,9 +89,9 @@ class Tensor(Exchanged):
         return self.buffer.__dlpack__(**options)
 
 
-def tensor_type(stream: Any = None, *, managed: bool = False) -> type[Tensor]:
-    """A type of tensors whose library tells its stream where one is given, and hands over by its table where that is `managed`."""
-    return type("Tensor", (Tensor,), {"__dlpack_c_exchange_api__": exchange_table(1, stream, managed=managed)})
+def tensor_type(stream: Any = None) -> type[Tensor]:
+    """A type of tensors whose library tells its stream where one is given."""
+    return type("Tensor", (Tensor,), {"__dlpack_c_exchange_api__": exchange_table(1, stream)})
 
 
 def learned(entry: Any, *values: Any) -> None:
@@ -407,22 +407,3 @@ def test_arrays_are_handed_over_with_their_device_current(fake: Launched, device
     fake.current.context = 55  # of another device
     assert device.wrap(array).shape == (8,)
     assert seen == [device.context.number] and fake.current.context == 55
-
-
-def test_what_a_table_hands_over_is_ordered_after_the_work_of_its_library(fake: Launched, device: CudaDevice) -> None:
-    current: list[int | None] = [int(device.context.stream)]
-    kind, refused = tensor_type(lambda place, ordinal: current[0], managed=True), []
-    kind.__dlpack__ = lambda tensor, **options: refused.append(options) or tensor.buffer.__dlpack__(**options)  # type: ignore[method-assign]  # of this test alone
-    tensor, order = kind(device.allocate(64, vp.f32)), ["cuEventRecord", "cuStreamWaitEvent"]
-    for current[0], wanted in ((int(device.context.stream), []), (77, order)):
-        fake.log.clear()
-        assert device.wrap(tensor).shape == (64,) and [call for call in fake.log if call in order] == wanted
-    assert not refused and not Exchanged.held
-    current[0] = None
-    assert device.wrap(tensor).shape == (64,) and len(refused) == 1 and not Exchanged.held
-    current[0] = 77
-    fake.fail["cuEventRecord"] = [CUresult.CUDA_ERROR_ILLEGAL_ADDRESS]
-    with pytest.raises(vp.DeviceLost):
-        device.wrap(tensor)
-    gc.collect()
-    assert not Exchanged.held
