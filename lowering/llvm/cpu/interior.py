@@ -6,7 +6,7 @@
 
 Such a Program's body is written twice. Before it a few scalar comparisons say which one a chunk takes: that the lanes of an index that steps by a constant lie
 within the axis, from the first to the last; that all lanes answer a comparison alike; that their quotient by one number is the same, and so their
-remainder steps by one. A body that is one guarded block has a third way: none of it, where no lane passes the guard.
+remainder steps by one, where the number is a mask, too. A body that is one guarded block has a third way: none of it, where no lane passes the guard.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability, calculate, 
 __all__ = ["Interior", "find_interior", "inside_turns"]
 
 # Ops that indices are made of; they cost next to nothing, wherever they stood.
-_INDEXING: Final = frozenset({"add", "sub", "mul", "shl", "shr", "and", "cast", "bitcast", "min", "max"})
+_INDEXING: Final = frozenset({"add", "sub", "mul", "shl", "shr", "and", "or", "xor", "not", "cast", "bitcast", "min", "max"})
 _LESS: Final = frozenset({"lt", "le"})
 _COMPARISONS: Final = _LESS | {"gt", "ge"}
 _DIVISIONS: Final = frozenset({"div", "rem"})
 _ACCESSES: Final = (Load, Store, Atomic)
+# Ops whose results are taken to end in zeros, as masks of what lies above a power of two; other masks are taken to end in ones.
+_ENDS_IN_ZEROS: Final = frozenset({"not", "neg", "shl"})
 _INDEX_BITS: Final = 32  # wider ones are compared as they are
 _REPEATS: Final = any_of(Effect.REPEATS)
 # Writing a body twice takes LLVM twice as long: no longer ones are, and loops, in which little is known when a chunk begins, only if they are short.
@@ -60,10 +62,12 @@ _MOST_WITH_LOOPS: Final = 48
 @dataclass(slots=True)
 class Interior:
     """What holds in a chunk where `condition` does: the values of statements, by their results, and of accesses the axes that they are inside of, as bits,
-    by their place in the body. Where the test `outside` holds no lane does anything; empty where there is no such test."""
+    by their place in the body. Where the test `outside` holds no lane does anything; empty where there is no such test. `seldom` says that there may be
+    grids of which no chunk lies inside."""
 
     condition: str = ""
     outside: str = ""
+    seldom: bool = False
     values: dict[int, LaneValue] = field(default_factory=dict)
     inside: dict[int, int] = field(default_factory=dict)
 
@@ -78,7 +82,7 @@ def find_interior(memories: Memories, region: BarrierFreeRegion) -> Interior | N
         return None
     if state.plan.has_barriers and (region.escapes or any(state.is_kept(s) or (isinstance(s, Var) and s.variable.id in region.writes) for s in body)):
         return None
-    finder = _Finder(memories, start)
+    finder = _Finder(memories, start, body)
     for index, s in enumerate(body, start):
         finder.look(index, s)
     guard = _guard(body)
@@ -120,6 +124,21 @@ def inside_turns(memories: Memories, index: int, s: For, step: int, start: LaneV
     return found
 
 
+def _masks_of_indices(body: Sequence[Statement]) -> dict[int, bool]:
+    """The masked numbers that indices are made of, by their results, and whether the mask is taken to end in zeros."""
+    ends_in_zeros = {s.bound.id for s in body if isinstance(s, Let) and s.op.name in _ENDS_IN_ZEROS}
+    wanted, found = set[int](), dict[int, bool]()
+    for s in reversed(body):
+        if isinstance(s, _ACCESSES):
+            wanted |= {a.id for a in s.indices if isinstance(a, Value)}
+        elif isinstance(s, Let) and s.bound.id in wanted and s.op.name in _INDEXING | _DIVISIONS:
+            args = {a.id for a in s.args if isinstance(a, Value)}
+            wanted |= args
+            if s.op.name == "and" and s.bound.type.bits == _INDEX_BITS:
+                found[s.bound.id] = bool(args & ends_in_zeros)
+    return found
+
+
 def _asks(s: Statement, proven: int) -> bool:
     """Whether a statement may be another one inside."""
     if isinstance(s, _ACCESSES):
@@ -130,10 +149,11 @@ def _asks(s: Statement, proven: int) -> bool:
 class _Finder:
     """Walks a body once, and writes in scalars what is known before it."""
 
-    def __init__(self, memories: Memories, start: int) -> None:
+    def __init__(self, memories: Memories, start: int, body: Sequence[Statement]) -> None:
         self.memories, self.state, self.w = memories, memories.state, memories.w
         self.before = {s.result.id for s in self.state.program.body[:start] if s.result is not None}
         self.found = Interior()
+        self.masks = _masks_of_indices(body)
         self.none: dict[int, str] = {}  # comparison -> the test that no lane's answer is true
         self.gains = False
 
@@ -163,8 +183,9 @@ class _Finder:
         if len(args) < len(s.args):
             return None
         if s.op.name in _INDEXING:
-            varying = variability_of(self.w.width, s.op.name, s.bound.type, args) is Variability.VARYING
-            return None if varying else calculate(self.w, s.op.name, s.bound.type, args)
+            if variability_of(self.w.width, s.op.name, s.bound.type, args) is not Variability.VARYING:
+                return calculate(self.w, s.op.name, s.bound.type, args)
+            return self._masked(s, args) if s.bound.id in self.masks else None
         if s.op.name in _COMPARISONS and sum([not a.is_uniform for a in args]) == 1:
             return self._compared(s, args)
         if s.op.name in _DIVISIONS and s.bound.type is u32 and args[0].variability is Variability.LINEAR and args[1].is_uniform:
@@ -210,6 +231,19 @@ class _Finder:
         self._require(self.w.let(f"icmp ult i32 {last}, {args[1].name}"))
         self.gains = True
         return self.w.linear(u32, rest.name) if s.op.name == "rem" else calculate(self.w, "div", u32, scalars)
+
+    def _masked(self, s: Let, args: list[LaneValue]) -> LaneValue | None:
+        """A remainder by a power of two that is no constant, or what it leaves: the mask ends in ones or zeros, as many as tell lanes apart."""
+        width = self.state.width
+        for value, mask in (args, args[::-1]):
+            if value.variability is not Variability.LINEAR or value.multiple < width or value.rest % width or not mask.is_uniform:
+                continue
+            above = self.masks[s.bound.id]
+            end = self.w.let(f"and i32 {mask.name}, {width - 1}")
+            self._require(self.w.let(f"icmp eq i32 {end}, {0 if above else width - 1}"))
+            self.gains = self.found.seldom = True
+            return self.w.stepped(s.bound.type, self.w.let(f"and i32 {value.name}, {mask.name}"), 0 if above else 1, width)
+        return None
 
     def _access(self, index: int, s: MemoryStatement) -> None:
         for axis, atom in enumerate(s.indices):

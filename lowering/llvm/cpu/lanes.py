@@ -316,7 +316,7 @@ class _LaneWalk:
                 w.jump(done)
             w.block(border)
         counted, groups = (state.work, state.gathers, state.widest, state.parts), state.groups
-        if interior is not None and self.border:
+        if interior is not None and self.border and not interior.seldom:
             if interior.outside:
                 some = w.label("some")
                 w.branch(interior.outside, done, some)

@@ -334,11 +334,22 @@ def _masked(width: int, a: _Steps, b: _Steps) -> _Steps | None:
     return None
 
 
+def _joined(width: int, a: _Steps, b: _Steps) -> _Steps | None:
+    """Two without a bit in common below the block that the lanes are in: they step within it, and the other is a multiple of it."""
+    for one, other in ((a, b), (b, a)):
+        block = min(one.multiple, other.multiple, _WORD // 2)
+        rest = one.rest % block
+        if not other.step and not other.rest % block and rest + (width - 1) * one.step < block:
+            return _Steps(one.step, block, rest, f"({one.origin}+{one.delta - rest})|({other.origin}+{other.delta})", rest)
+    return None
+
+
 def _same(width: int, a: _Steps) -> _Steps:
     return a
 
 
 # Ops of integers of 32 bits -> how the result grows.
 _STEPS: Final[dict[str, Callable[..., _Steps | None]]] = {
-    "add": _sum, "sub": _difference, "mul": _product, "shl": _left, "shr": _right, "and": _masked, "cast": _same, "bitcast": _same,
+    "add": _sum, "sub": _difference, "mul": _product, "shl": _left, "shr": _right, "and": _masked, "or": _joined, "xor": _joined,
+    "cast": _same, "bitcast": _same,
 }  # fmt: skip

@@ -38,6 +38,18 @@ BARRIERS = """program barriers(h, w) workgroup(64) over(w, h, 1) { buffer x: f32
   t[l & 15u32, l >> 4u32] = x[j, i + 3u32]
   barrier
   y[j, i] = t[l & 15u32, l >> 4u32] + t[l >> 2u32, l & 3u32] }"""
+# Masks that end in ones and in zeros, where they tell lanes apart and where not; numbers that are joined, and parted from one another.
+MASKED = """program masked(h, w) workgroup(64) over(h * w) { param s: u32\n buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = global_id.x
+  let low = (i & ~(s - 1u32)) << 1u32 | i & (s - 1u32)
+  let v = x[low / w, low % w] + x[0u32, low ^ s] + x[0u32, low + s] + x[0i32, cast(i, i32) & cast(s, i32)]
+  y[i / w, i % w] = v + x[0u32, (i ^ 64u32) - (i & -s)] }"""
+# Of a power of two alone lanes store to places of their own.
+PAIRS = """program pairs(h, w) workgroup(64) over(h * w) { param s: u32\n buffer x: f32[h, w] read\n buffer y: f32[h, w] write
+  let i = global_id.x
+  let low = (i & ~(s - 1u32)) << 1u32 | i & (s - 1u32)
+  y[0u32, low] = x[0u32, low + s]
+  y[0u32, low + s] = x[0u32, low] }"""
 # Lanes that wrap below, chunks that no lane of passes the guard, on either side.
 BELOW = """program below(h, w) workgroup(128) over(w + 64) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
   let i = global_id.x - 20u32
@@ -45,8 +57,9 @@ BELOW = """program below(h, w) workgroup(128) over(w + 64) { buffer x: f32[h, w]
 ABOVE = """program above(h, w) workgroup(128) over(w + 64) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
   let i = cast(global_id.x, i32) - 90i32
   if i >= -37i32 { y[h - 1u32, i + 40i32] = x[0u32, i + 37i32] + 1.0 } }"""
-PROGRAMS = {"below": BELOW, "above": ABOVE, "near": NEAR, "signed": SIGNED, "returns": RETURNS, "divided": DIVIDED, "barriers": BARRIERS}
-STEPS = (0, 1, 16, 37, 0xFFFFFFFF)
+PROGRAMS = {"below": BELOW, "above": ABOVE, "near": NEAR, "signed": SIGNED, "returns": RETURNS, "divided": DIVIDED, "barriers": BARRIERS,
+            "masked": MASKED, "pairs": PAIRS}  # fmt: skip
+STEPS = {"divided": (0, 1, 16, 37, 0xFFFFFFFF), "masked": (0, 1, 16, 37, 32, 0xFFFFFFFF), "pairs": (1, 32, 16, 8, 64)}
 
 
 @pytest.mark.parametrize("width", [1, 4, 16])
@@ -59,7 +72,7 @@ def test_every_border_is_exact(name: str, width: int) -> None:
     rng = np.random.default_rng(width)
     for turn, shape in enumerate([(1, 1), (3, 15), (5, 64), (2, 65), (4, 131), (37, 37)]):
         x = rng.random(shape, np.float32)
-        given: dict[str, Any] = {"x": x, "y": np.full(shape, 9, np.float32)} | ({"s": STEPS[turn % len(STEPS)]} if name == "divided" else {})
+        given: dict[str, Any] = {"x": x, "y": np.full(shape, 9, np.float32)} | ({"s": STEPS[name][turn % len(STEPS[name])]} if name in STEPS else {})
         got, wanted = (pipeline.dispatch({**given, "y": given["y"].copy()})["y"] for pipeline in (ours, oracle))
         np.testing.assert_array_equal(got, wanted, f"{name} {shape}")
 
@@ -116,7 +129,7 @@ def _interior(text: str) -> str:
     return kernel[kernel.index("\ninterior") : kernel.index("\nborder")]
 
 
-@pytest.mark.parametrize("name", ["near", "divided", "barriers"])
+@pytest.mark.parametrize("name", ["near", "divided", "barriers", "masked", "pairs"])
 def test_inside_accesses_have_no_masks(name: str) -> None:
     inside = _interior(PROGRAMS[name])
     assert "load <16 x float>" in inside and "masked.store" not in inside and "masked.load" not in inside
