@@ -205,7 +205,8 @@ def _emitted(optimised: Optimised, width: int, target: Target, options: CompileO
     elif free and kernel.widest in _NARROW and not kernel.parts:
         wider = choose_lanes(optimised.program.workgroup, target.arch, kernel.widest)
         if wider > width and prod(optimised.program.workgroup) % wider == 0:
-            width, kernel = wider, emit(wider, border=width)
+            # Masks of chunks at a border, which are many, fit one vector of bytes.
+            width, kernel = wider, emit(wider, border=min(wider, described(target.arch).vector_bytes))
     while (taken := measure(kernel.text).stack_bytes(options.opt, width)) > _MOST_STACK_BYTES:
         if not free or width == 1:
             help_ = "compile it with opt=1 or more, or with fewer lanes, or write loops in place of statements"

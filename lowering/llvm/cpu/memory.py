@@ -29,7 +29,7 @@ from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.llvm.addressing import inside
 from vyre_py.lowering.llvm.addressing import offset as wide_offset
-from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, load_some, store_some
+from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES, load_narrow, store_narrow
 from vyre_py.lowering.llvm.cpu.scattered import Scattered
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
@@ -163,8 +163,7 @@ class Memories:
                 check = self.w.let(f"icmp ult i32 {subscript.name}, {bound.name}")
                 within = check if within is None else self.w.let(f"and i1 {within}, {check}")
             else:
-                vector = bits_type(32, self.state.width)
-                mask = self.w.both(mask, self.w.let(f"icmp ult {vector} {self.w.vector(subscript)}, {self.w.vector(bound)}"))
+                mask = self.w.both(mask, self.w.below(subscript, bound.name))
         return Spot(s.memory, indices, within, mask)
 
     def _is_wide(self, memory: Memory, indices: Sequence[LaneValue]) -> bool:
@@ -321,24 +320,30 @@ class Memories:
     # ---- how
 
     def _load_masked(self, spot: Spot, pointer: str) -> str:
-        type_, width, mask = spot.memory.type, self.state.width, self.everywhere(spot)
+        type_, width = spot.memory.type, self.state.width
         memory, size = memory_type(type_, width), type_.size_bytes
+        if self._is_narrow(spot):
+            within = (lambda: self._is_within(spot)) if spot.memory.space is Space.BUFFER else None
+            return self.state.loaded(type_, width, load_narrow(self.w, type_, pointer, spot.mask, spot.inside, within))
+        mask = self.everywhere(spot)
         if mask is None:
             return self.state.load_elements(type_, width, pointer, size)
-        if self._is_narrow(type_):
-            called = f"@{load_some(self.state.module, type_, width)}(ptr {pointer}, {memory} {self._wide(memory, mask)})"
-            return self.state.loaded(type_, width, self.w.let(f"call {memory} {called}"))
         # The alignment as an operand is what LLVM 20 takes; newer ones read it too.
         arguments = (("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask), (memory, "zeroinitializer"))
         return self.state.loaded(type_, width, self.w.call(memory, f"llvm.masked.load.{suffix(memory)}.p0", *arguments))
 
-    def _is_narrow(self, type_: Type) -> bool:
-        """Whether elements are of less than what the processor masks, and fill some of those."""
-        return type_.size_bytes < self.state.host.masked_bytes and type_.size_bytes * self.state.width >= 2 * WORD_BYTES
+    def _is_within(self, spot: Spot) -> str:
+        """Whether what the lanes of a row would all touch lies in the buffer."""
+        w, total = self.w, ""
+        for extent in self._extents(spot.memory):
+            total = w.let(f"mul i64 {total}, {extent}") if total else extent
+        most = w.call("i64", "llvm.usub.sat.i64", ("i64", total), ("i64", str(self.state.width - 1)))
+        return w.let(f"icmp ult i64 {self.row_offset(spot)}, {most}")
 
-    def _wide(self, vector: str, mask: str) -> str:
-        """A mask as a vector of ones and zeros."""
-        return self.w.let(f"sext {self.w.mask_type} {mask} to {vector}")
+    def _is_narrow(self, spot: Spot) -> bool:
+        """Whether a mask is needed of elements of less than what the processor masks, which fill some of those."""
+        size, some = spot.memory.type.size_bytes, spot.mask is not None or spot.inside is not None
+        return some and size < self.state.host.masked_bytes and size * self.state.width >= 2 * WORD_BYTES
 
     def _fetch_ahead(self, memory: Memory, pointer: str, chunks: int) -> None:
         """Has the processor fetch what a chunk that follows loads here: where a loop of this chunk strides over what all chunks read, which no processor
@@ -347,14 +352,14 @@ class Memories:
         self.w.run("llvm.prefetch.p0", ("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1"))
 
     def _store_masked(self, spot: Spot, pointer: str, value: str) -> None:
-        type_, mask = spot.memory.type, self.everywhere(spot)
+        type_ = spot.memory.type
         memory, size = memory_type(type_, self.state.width), type_.size_bytes
+        if self._is_narrow(spot):
+            store_narrow(self.w, type_, pointer, spot.mask, spot.inside, value)
+            return
+        mask = self.everywhere(spot)
         if mask is None:
             self.w.line(f"store {memory} {value}, ptr {pointer}, align {size}")
-            return
-        if self._is_narrow(type_):
-            called = f"@{store_some(self.state.module, type_, self.state.width)}(ptr {pointer}, {memory} {value}, {memory} {self._wide(memory, mask)})"
-            self.w.line(f"call void {called}")
             return
         arguments = ((memory, value), ("ptr", pointer), ("i32", str(size)), (self.w.mask_type, mask))
         self.w.by_mask(

@@ -1,25 +1,75 @@
 """Accesses under a mask that processors lack: of 8 and 16 bits, where they mask words only, and scatters. LLVM would write a branch for each lane.
 
-Of neighbours words all of whose elements are on are one access with a mask. What is left, of neighbours a word's at either end, goes element by element. Each
+Of neighbours a whole vector is loaded where all of it lies in the buffer, and the lanes that are on are taken of it. Elsewhere words all of whose elements are on are one access with a mask. What is left, a word's at either end, goes element by element. Each
 kind is a function of its own, since it is long, and is called where a mask is seldom all on: at borders, and where lanes part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from vyre_py.ir.language.types import Type
+from vyre_py.lowering.llvm.cpu.values import LaneWriter, Mask
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, memory_type
 
-__all__ = ["WORD_BYTES", "gather_each", "load_some", "scatter_some", "store_some"]
+__all__ = ["WORD_BYTES", "gather_each", "load_narrow", "scatter_some", "store_narrow"]
 
 WORD_BYTES: Final = 4
 
 
-def load_some(module: ModuleText, type_: Type, width: int) -> str:
+def load_narrow(w: LaneWriter, type_: Type, pointer: str, mask: Mask, inside: str | None, within: Callable[[], str] | None) -> str:
+    """Loads neighbours of a type of less than a word in the lanes that are on, where `inside` holds; the others have zero. `within` writes the test that all
+    lanes' elements are there to be loaded; None says that nobody knows."""
+    vector = memory_type(type_, w.width)
+    found, done = w.local(vector), w.label("loaded")
+    whole = f"load {vector}, ptr {pointer}, align {type_.size_bytes}"
+    w.line(f"store {vector} zeroinitializer, ptr {found}")
+    if inside is not None:
+        row = w.label("row")
+        w.branch(inside, row, done)
+        w.block(row)
+    if mask is None:
+        w.line(f"store {vector} {w.let(whole)}, ptr {found}")
+    else:
+        if within is not None:
+            every, ends = w.label("every"), w.label("ends")
+            w.branch(within(), every, ends)
+            w.block(every)
+            w.line(f"store {vector} {w.blend(vector, mask, w.let(whole), 'zeroinitializer')}, ptr {found}")
+            w.jump(done)
+            w.block(ends)
+        some = f"@{_load_some(w.module, type_, w.width)}(ptr {pointer}, {_wide(w, vector, mask)})"
+        w.line(f"store {vector} {w.let(f'call {vector} {some}')}, ptr {found}")
+    w.block(done)
+    return w.let(f"load {vector}, ptr {found}")
+
+
+def store_narrow(w: LaneWriter, type_: Type, pointer: str, mask: Mask, inside: str | None, value: str) -> None:
+    """Stores neighbours of a type of less than a word in the lanes that are on, where `inside` holds."""
+    vector, done = memory_type(type_, w.width), ""
+    whole = f"store {vector} {value}, ptr {pointer}, align {type_.size_bytes}"
+    if inside is not None:
+        row, done = w.label("row"), w.label("stored")
+        w.branch(inside, row, done)
+        w.block(row)
+    if mask is None:
+        w.line(whole)
+    else:
+        some = f"call void @{_store_some(w.module, type_, w.width)}(ptr {pointer}, {vector} {value}, {_wide(w, vector, mask)})"
+        w.by_mask(mask, lambda: w.line(whole), lambda: w.line(some))
+    if done:
+        w.block(done)
+
+
+def _wide(w: LaneWriter, vector: str, mask: str) -> str:
+    """A mask as a vector of ones and zeros, with its type."""
+    return f"{vector} {w.let(f'sext {w.mask_type} {mask} to {vector}')}"
+
+
+def _load_some(module: ModuleText, type_: Type, width: int) -> str:
     """The function `<W x iN> f(ptr, <W x iN>)`, which loads neighbours of a type of less than a word where the mask has ones, zero where it has zeros."""
     vector, words = memory_type(type_, width), _words(type_, width)
     name = f"load_some_{suffix(vector)}"
@@ -34,7 +84,7 @@ def load_some(module: ModuleText, type_: Type, width: int) -> str:
     return name
 
 
-def store_some(module: ModuleText, type_: Type, width: int) -> str:
+def _store_some(module: ModuleText, type_: Type, width: int) -> str:
     """The function `void f(ptr, <W x iN>, <W x iN>)`, which stores neighbours of a type of less than a word where the mask, which comes last, has ones."""
     vector, words = memory_type(type_, width), _words(type_, width)
     name = f"store_some_{suffix(vector)}"

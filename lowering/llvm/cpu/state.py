@@ -97,7 +97,7 @@ class State:
         self.written_first = optimised.written_first
         self.width = width
         self.module = module
-        self.w = LaneWriter(self.module, width, rows)
+        self.w = LaneWriter(self.module, width, rows, width > host.lanes)
         self.plan: Plan = plan_regions(self.program, self.uniformity, self.proven, width)
         self.layout: Layout = lay_out(self.program, options)
         self.invocations = prod(self.program.workgroup)

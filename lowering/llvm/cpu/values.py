@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Const
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.types import Type, bool_
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText, Writer
-from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type
+from vyre_py.lowering.llvm.types import bits_type, integer, literal, llvm_type
 
 __all__ = ["LaneValue", "LaneWriter", "Mask", "Variability", "calculate", "foreseen", "known_value", "variability_of"]
 
@@ -63,11 +64,12 @@ class LaneValue:
 
 class LaneWriter(Writer):
     """A writer over chunks of `width` lanes. With one lane a vector is a scalar, and a mask an i1. `rows` is the op table of
-    the machine."""
+    the machine. `narrow` says that lanes are narrower than 32 bits: vectors of so many indices would be long."""
 
-    def __init__(self, module: ModuleText, width: int, rows: Mapping[str, Emitter]) -> None:
+    def __init__(self, module: ModuleText, width: int, rows: Mapping[str, Emitter], narrow: bool = False) -> None:
         super().__init__(module)
         self.width = width
+        self.narrow = narrow
         self.rows = rows
         self.mask_type = bits_type(1, width)
         self.all_on = "true" if width == 1 else "splat (i1 true)"
@@ -160,6 +162,25 @@ class LaneWriter(Writer):
         on = self.let(f"and {bits} {self.mask_bits(mask)}, {self.let(f'sext i1 {condition} to {bits}')}")
         return self.lanes_of(on)
 
+    def below(self, value: LaneValue, bound: str) -> str:
+        """The lanes whose number of 32 bits, read as unsigned, is below a bound that all share. Of numbers that step by one these are the lanes before the
+        bound, and where numbers wrap those from zero on: in narrow lanes numbers of lanes are compared, which have 8 bits."""
+        if not self.narrow or value.variability is not Variability.LINEAR:
+            vector = bits_type(32, self.width)
+            return self.let(f"icmp ult {vector} {self.vector(value)}, {self.splat('i32', bound)}")
+
+        def lane(number: str) -> str:
+            least = self.call("i32", "llvm.umin.i32", ("i32", number), ("i32", str(self.width)))
+            return self.splat("i8", self.let(f"trunc i32 {least} to i8"))
+
+        bytes_, lanes = bits_type(8, self.width), self.lanes(8)
+        end = lane(self.call("i32", "llvm.usub.sat.i32", ("i32", bound), ("i32", value.name)))
+        # Past 2^32; from zero itself on nothing wraps, and the number is that of lanes that there are not.
+        wraps = lane(self.let(f"sub i32 {self.let(f'sub i32 0, {value.name}')}, 1"))
+        past = self.let(f"sub {bytes_} {self.let(f'sub {bytes_} {lanes}, {wraps}')}, {integer(1, 8, self.width)}")
+        before = self.let(f"icmp ult {bytes_} {lanes}, {end}")
+        return self.let(f"or {self.mask_type} {before}, {self.let(f'icmp ult {bytes_} {past}, {lane(bound)}')}")
+
     def lanes_of(self, bits: str) -> str:
         """The mask of an integer of one bit a lane, where that is not a mask's own: LLVM 22.1 takes it apart bit by bit otherwise."""
         wide = max(self.width, _MASK_BITS)
@@ -207,10 +228,31 @@ def calculate(w: LaneWriter, op: str, result: Type, args: Sequence[LaneValue]) -
     """The value of an op: UNIFORM where all operands are, LINEAR or STEPPED where the op keeps that, else VARYING."""
     operand = args[-1].type
     how = _derived(w.width, op, result, args)
+    if how is None and w.narrow and (mask := _compared(w, op, args)):
+        return LaneValue(Variability.VARYING, bool_, mask)
     if how is None:
         return LaneValue(Variability.VARYING, result, w.rows[op](w, w.width, operand, result, [w.vector(a) for a in args]))
     name = w.rows[op](w, 1, operand, result, [a.name for a in args])
     return w.stepped(result, name, how.step, how.multiple, how.rest, how.origin if len(how.origin) <= _LONGEST else "", how.delta)
+
+
+def _compared(w: LaneWriter, op: str, args: Sequence[LaneValue]) -> str:
+    """A comparison of a number that steps by one with one that all lanes share, as `LaneWriter.below` writes it; empty for any other."""
+    if op not in _BELOW or not all(_is_word(a.type) for a in args):
+        return ""
+    value, bound = args
+    if value.is_uniform:
+        value, bound, op = bound, value, _MIRRORED[op]
+    if value.variability is not Variability.LINEAR or not bound.is_uniform:
+        return ""
+    number, limit = value.name, bound.name
+    if value.type.is_signed:
+        number, limit = (w.let(f"xor i32 {name}, {-_WORD // 2}") for name in (number, limit))
+    itself, turned = _BELOW[op]
+    least = w.below(replace(value, name=number), w.let(f"add i32 {limit}, 1") if itself else limit)
+    if itself:  # nothing is above the greatest number
+        least = w.let(f"or {w.mask_type} {least}, {w.splat('i1', w.let(f'icmp eq i32 {limit}, -1'))}")
+    return w.negated(least) if turned else least
 
 
 def foreseen(width: int, op: str, result: Type, args: Sequence[LaneValue]) -> LaneValue | None:
@@ -231,6 +273,9 @@ def variability_of(width: int, op: str, result: Type, args: Sequence[LaneValue])
 
 
 _OF_STEP: Final = {0: Variability.UNIFORM, 1: Variability.LINEAR}
+# Comparison -> whether lanes below the bound answer it or those at the bound too, and whether these are the ones that answer no; what it is from the other side.
+_BELOW: Final = {"lt": (False, False), "le": (True, False), "ge": (False, True), "gt": (True, True)}
+_MIRRORED: Final = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _WORD: Final = 1 << 32
 _NOTHING: Final = "0"  # what constants are more than
 _UNNAMED: Final = "?"

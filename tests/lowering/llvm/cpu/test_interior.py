@@ -90,6 +90,22 @@ OWN = """program own(h, w) workgroup(64, 2) over(w, h, 1) { buffer x: T[h, w] re
   let i = global_id.x\n let j = global_id.y
   p[1u32] = x[j, i + 1u32]\n y[j, i] = p[1u32] - p[2u32] }"""
 
+ASKS = [f"{a} {op} {b}" for op in ("<", "<=", ">", ">=") for a, b in (("i", "s"), ("s", "i"), ("j", "r"), ("r", "j"))]
+COMPARED = """program compared(h, w) workgroup(64) over(w, h, 1) { param s: u32\n param t: u32\n buffer x: T[h, w] read\n buffer y: T[h, w] write
+  let i = global_id.x + t\n let j = cast(i, i32)\n let r = cast(s, i32)
+  y[global_id.y, global_id.x] = x[global_id.y, i] + """ + " + ".join(f"cast({ask}, T) * {3**k % 101}T" for k, ask in enumerate(ASKS)) + " }"
+
+
+@pytest.mark.parametrize("t", [0, 1, 0xFFFFFFFF, 0xFFFFFFC0, 0xFFFFFFBF, 0x7FFFFFF0, 0x80000000])
+def test_narrow_comparisons_are_exact(t: int) -> None:
+    for name, dtype in (("u8", np.uint8), ("i16", np.int16)):
+        program = Program.from_text(COMPARED.replace("T", name))
+        ours, oracle = vp.device("cpu").compile_native(program), vp.device("reference").compile_native(program)
+        x = np.random.default_rng(4).integers(0, 7, (3, 150), dtype)
+        for s in [0, 1, 31, 32, 63, 64, 149, t, (t - 1) % 2**32, (t + 40) % 2**32, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]:
+            got, wanted = (pipeline.dispatch(x=x, s=s, t=t)["y"] for pipeline in (ours, oracle))
+            np.testing.assert_array_equal(got, wanted, f"{name} {s}")
+
 
 @pytest.mark.parametrize("name", ["u8", "i16"])
 @pytest.mark.parametrize("text", [LIFE, PARTING, OWN], ids=["life", "parting", "own"])
