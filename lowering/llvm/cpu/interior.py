@@ -46,12 +46,18 @@ __all__ = ["Interior", "find_interior", "inside_turns"]
 
 # Ops that indices are made of; they cost next to nothing, wherever they stood.
 _INDEXING: Final = frozenset({"add", "sub", "mul", "shl", "shr", "and", "or", "xor", "not", "cast", "bitcast", "min", "max"})
+# Of these, those that keep a number growing by the same from chunk to chunk, not far by any: a number times one that has at most so many.
+_STEADY: Final = frozenset({"add", "sub", "cast", "bitcast"})
+_SCALING: Final = frozenset({"mul", "shl"})
+_GREATEST_SCALE: Final = 16
 _LESS: Final = frozenset({"lt", "le"})
 _COMPARISONS: Final = _LESS | {"gt", "ge"}
 _DIVISIONS: Final = frozenset({"div", "rem"})
 _ACCESSES: Final = (Load, Store, Atomic)
 # Ops whose results are taken to end in zeros, as masks of what lies above a power of two; other masks are taken to end in ones.
 _ENDS_IN_ZEROS: Final = frozenset({"not", "neg", "shl"})
+# Where invocations are along a row -> by how much that grows from lane to lane at most.
+_ALONG: Final = {"global_id.x": 1, "local_id.x": 0, "local_index": 0, "workgroup_id.x": 1}
 _INDEX_BITS: Final = 32  # wider ones are compared as they are
 _REPEATS: Final = any_of(Effect.REPEATS)
 # Writing a body twice takes LLVM twice as long: no longer ones are, and loops, in which little is known when a chunk begins, only if they are short.
@@ -63,13 +69,15 @@ _MOST_WITH_LOOPS: Final = 48
 class Interior:
     """What holds in a chunk where `condition` does: the values of statements, by their results, and of accesses the axes that they are inside of, as bits,
     by their place in the body. Where the test `outside` holds no lane does anything; empty where there is no such test. `seldom` says that there may be
-    grids of which no chunk lies inside."""
+    grids of which no chunk lies inside. `ends` has what is compared, by whether it has a sign: where it grows along a row, and does not wrap, all chunks
+    between two that lie inside do; None where it may grow in any way."""
 
     condition: str = ""
     outside: str = ""
     seldom: bool = False
     values: dict[int, LaneValue] = field(default_factory=dict)
     inside: dict[int, int] = field(default_factory=dict)
+    ends: dict[tuple[str, bool], None] | None = field(default_factory=dict)
 
 
 def find_interior(memories: Memories, region: BarrierFreeRegion) -> Interior | None:
@@ -154,12 +162,14 @@ class _Finder:
         self.before = {s.result.id for s in self.state.program.body[:start] if s.result is not None}
         self.found = Interior()
         self.masks = _masks_of_indices(body)
+        self.growing: dict[int, int] = {}  # value that differs along a row -> by how much from lane to lane at most; 0 where nothing is known of it
         self.none: dict[int, str] = {}  # comparison -> the test that no lane's answer is true
         self.gains = False
 
     def look(self, index: int, s: Statement) -> None:
         """Adds what one statement tells."""
         if isinstance(s, Let):
+            self._grow(s)
             if (value := self._value(s)) is not None:
                 self.found.values[s.bound.id] = value
         elif isinstance(s, _ACCESSES) and s.memory.space is not Space.PRIVATE:
@@ -172,6 +182,31 @@ class _Finder:
             return self.found.values.get(atom.id)
         value = self.state.operand(atom)
         return None if value.variability is Variability.VARYING else value
+
+    def _grow(self, s: Let) -> None:
+        """Follows what differs along a row."""
+        if s.op.is_query:
+            if s.op.name in _ALONG:
+                self.growing[s.bound.id] = _ALONG[s.op.name]
+            return
+        grown = [self.growing[a.id] for a in s.args if isinstance(a, Value) and a.id in self.growing]
+        if not grown:
+            return
+        by = 0
+        if s.op.name in _STEADY and all(grown):
+            by = sum(grown)
+        elif s.op.name in _SCALING and all(grown) and isinstance(s.args[1], Const) and s.args[1].bits <= _GREATEST_SCALE:
+            by = grown[0] * (s.args[1].bits if s.op.name == "mul" else 1 << s.args[1].bits)
+        self.growing[s.bound.id] = by if by <= _GREATEST_SCALE and s.bound.type.bits == _INDEX_BITS else 0
+
+    def _compare(self, atom: Atom, value: LaneValue) -> None:
+        """Notes that a value is compared, which decides whether a chunk lies inside."""
+        if self.found.ends is None:
+            return
+        if isinstance(atom, Value) and not self.growing.get(atom.id, 1):
+            self.found.ends = None
+        elif isinstance(atom, Value) and atom.id in self.growing:
+            self.found.ends[value.name, value.type.is_signed] = None
 
     def _value(self, s: Let) -> LaneValue | None:
         if s.op.is_query:
@@ -209,6 +244,8 @@ class _Finder:
         """A comparison that all lanes answer as the first and the last do: that an index lies above a number, and below any other bound."""
         less = (s.op.name in _LESS) == args[1].is_uniform
         answer = less != any(a.const is not None for a in args)
+        for atom, value in zip(s.args, args, strict=True):
+            self._compare(atom, value)
         last, steady = next(self._last(a) for a in args if not a.is_uniform)
         first = [a.name for a in args]
         tests = [self.w.rows[s.op.name](self.w, 1, args[0].type, bool_, names) for names in (first, [a.name if a.is_uniform else last for a in args])]
@@ -223,6 +260,7 @@ class _Finder:
         """A quotient that all lanes share, or a remainder that steps by one."""
         if isinstance(s.args[1], Const) and s.args[1].bits < self.state.width:
             return None
+        self.found.ends = None
         scalars = [LaneValue(Variability.UNIFORM, a.type, a.name) for a in args]
         rest = calculate(self.w, "rem", u32, scalars)
         self._last(args[0])
@@ -242,6 +280,7 @@ class _Finder:
             end = self.w.let(f"and i32 {mask.name}, {width - 1}")
             self._require(self.w.let(f"icmp eq i32 {end}, {0 if above else width - 1}"))
             self.gains = self.found.seldom = True
+            self.found.ends = None
             return self.w.stepped(s.bound.type, self.w.let(f"and i32 {value.name}, {mask.name}"), 0 if above else 1, width)
         return None
 
@@ -250,6 +289,7 @@ class _Finder:
             subscript = None if self.state.proven[index] >> axis & 1 else self._known(atom)
             if subscript is None or subscript.variability is Variability.VARYING:
                 continue
+            self._compare(atom, subscript)
             extent = self.memories.bound(s.memory, axis, subscript.type).name
             if not subscript.is_uniform:
                 extent = self.w.rows["saturating_sub"](self.w, 1, u32, u32, [extent, str(subscript.step * (self.state.width - 1))])

@@ -24,11 +24,13 @@ from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     Fence,
+    For,
     Get,
     GridBarrier,
     GridScan,
     Let,
     Load,
+    Loop,
     Pack,
     PackedProduct,
     Set,
@@ -49,7 +51,7 @@ from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.arrivals import meet
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.host_targets import TARGETS, HostTarget
-from vyre_py.lowering.llvm.cpu.interior import find_interior
+from vyre_py.lowering.llvm.cpu.interior import Interior, find_interior
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.micro_kernels import MicroKernels
@@ -82,6 +84,11 @@ _USUAL: Final = TARGETS["x86-64-v3"]
 # Where one in so many operations gathers or scatters, lanes gain less by the others than they lose: such an access takes about three times what it
 # does lane by lane, and any other operation an eighth. Measured with AVX2: rows of a sparse matrix, three gathers for two floating-point operations.
 _SCATTERED: Final = 3
+# Chunks along a row run together so many lanes at most, in which indices grow by less than 2^31; no fewer workgroups, since where they begin and end is looked
+# for first; and no more statements than these, which are written once more for it.
+_LONGEST_RUN: Final = 1 << 17
+_SHORTEST_RUN: Final = 4
+_LONGEST_IN_RUNS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ class _LaneWalk:
         self.number = ""  # that of the workgroup
         self.has_interior = True
         self.border = self._border_lanes(border)
-        self.border_called = False
+        self.border_called = self.runs = False
         self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
         self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
         self.totals: dict[int, str] = {}  # grid scan, by its index -> where what the workgroups so far come to is kept
@@ -170,14 +177,15 @@ class _LaneWalk:
         w.end("ret void")
 
     def _has_rows(self) -> bool:
-        """Whether a workgroup has several rows of whole chunks, and no order among them."""
+        """Whether a workgroup has rows of whole chunks, and no order among them."""
         state, sizes = self.state, self.state.program.workgroup
-        return state.width > 1 and bool(self.border) and sizes[1] * sizes[2] > 1 and sizes[0] % state.width == 0
+        return state.width > 1 and bool(self.border) and sizes[0] % state.width == 0
 
     def _rows(self, now: str) -> str:
         """Runs neighbouring workgroups from `now` on row by row, along which memory lies; gives how many."""
         w, state, first = self.w, self.state, self.state.groups["workgroup_id.x"]
         left = w.let(f"sub i32 %nx, {first}")
+        left = w.call("i32", "llvm.umin.i32", ("i32", left), ("i32", str(_LONGEST_RUN // state.program.workgroup[0])))
         rest = w.call("i64", "llvm.umin.i64", ("i64", w.let(f"sub i64 %end, {now}")), ("i64", w.let(f"zext i32 {left} to i64")))
         many = w.let(f"trunc i64 {rest} to i32")
         self.control.frames.append(Frame(len(state.program.body), None, "", True, True))
@@ -189,12 +197,17 @@ class _LaneWalk:
         chunk = w.let(f"load i64, ptr {row}")
         end = w.let(f"add i64 {chunk}, {state.program.workgroup[0] // state.width}")
         state.row = self._row_places(chunk)
-        w.line(f"store i32 0, ptr {place}")
+        low, high = self._run_of_row(region, chunk, first, many)
+        begin = w.let(f"select i1 {w.let(f'icmp eq i32 {low}, 0')}, i32 {high}, i32 0")
+        w.line(f"store i32 {begin}, ptr {place}")
+        w.branch(w.let(f"icmp ult i32 {begin}, {many}"), groups, ran)
         w.block(groups)
         number = w.let(f"load i32, ptr {place}")
         state.groups["workgroup_id.x"] = w.let(f"add i32 {first}, {number}")
         self._region(region, chunk, end)
         more = w.let(f"add i32 {number}, 1")
+        if low != high:
+            more = w.let(f"select i1 {w.let(f'icmp eq i32 {more}, {low}')}, i32 {high}, i32 {more}")
         w.line(f"store i32 {more}, ptr {place}")
         w.end(f"br i1 {w.let(f'icmp ult i32 {more}, {many}')}, label %{groups}, label %{ran}, !llvm.loop !0")
         w.block(ran)
@@ -204,6 +217,64 @@ class _LaneWalk:
         w.block(leave)
         state.groups["workgroup_id.x"], state.row = first, None
         return many
+
+    def _at(self, region: BarrierFreeRegion, group: str, chunk: str) -> Interior | None:
+        """Goes to a chunk of a workgroup along x; gives what holds there where it lies inside."""
+        state, w = self.state, self.w
+        state.groups["workgroup_id.x"], state.region, state.chunk = group, region, chunk
+        state.base = w.let(f"mul i32 {w.let(f'trunc i64 {chunk} to i32')}, {state.width}")
+        return find_interior(self.memories, region)
+
+    def _run_of_row(self, region: BarrierFreeRegion, chunk: str, first: str, many: str) -> tuple[str, str]:
+        """Runs workgroups of a row, from a chunk on, whose chunks all lie inside. Gives the first of them, 0 or 1, and the one behind them: 0 and 0 where
+        a row is short, where not all in the middle lie inside, or where the first chunk and the last do not tell."""
+        w, state = self.w, self.state
+        body = state.program.body[region.start : region.stop]
+        if len(body) > _LONGEST_IN_RUNS or any(isinstance(s, (For, Loop)) for s in body):
+            return "0", "0"
+        begin = self._at(region, first, chunk)
+        if begin is None or begin.seldom or begin.ends is None:
+            return "0", "0"
+        places = [w.local("i32"), w.local("i32")]
+        for place in places:
+            w.line(f"store i32 0, ptr {place}")
+        long, some, found = w.label("long"), w.label("some"), w.label("found")
+        w.branch(w.let(f"icmp uge i32 {many}, {_SHORTEST_RUN}"), long, found)
+        w.block(long)
+        low, high, holds = self._ends_of_run(region, chunk, first, many)
+        w.branch(holds, some, found)
+        w.block(some)
+        for place, end in zip(places, (low, high), strict=True):
+            w.line(f"store i32 {end}, ptr {place}")
+        state.groups["workgroup_id.x"], state.chunk = first, chunk
+        self._call_on("run", f", i32 {low}, i32 {high}")
+        if not self.runs:
+            self.runs = True
+            _RunWalk(self).define()
+        w.block(found)
+        low, high = [w.let(f"load i32, ptr {place}") for place in places]
+        return low, high
+
+    def _ends_of_run(self, region: BarrierFreeRegion, chunk: str, first: str, many: str) -> tuple[str, str, str]:
+        """Leaves out the first and the last workgroup where they do not lie inside, and looks at the ends of the others; gives whether all inside are."""
+        w, each = self.w, self.state.program.workgroup[0] // self.state.width
+        last = w.let(f"add i64 {chunk}, {each - 1}")
+
+        def at(number: str, place: str) -> Interior:
+            found = self._at(region, w.let(f"add i32 {first}, {number}"), place)
+            assert found is not None  # it is of the same statements
+            return found
+
+        low = w.let(f"select i1 {at('0', chunk).condition}, i32 0, i32 1")
+        left_out = w.let(f"select i1 {at(w.let(f'sub i32 {many}, 1'), last).condition}, i32 0, i32 1")
+        high = w.let(f"sub i32 {many}, {left_out}")
+        begin, end = at(low, chunk), at(w.let(f"sub i32 {high}, 1"), last)
+        assert begin.ends is not None and end.ends is not None
+        holds = w.let(f"and i1 {begin.condition}, {end.condition}")
+        for (one, signed), (other, _) in zip(begin.ends, end.ends, strict=True):
+            order = "sge" if signed else "uge"
+            holds = w.let(f"and i1 {holds}, {w.let(f'icmp {order} i32 {other}, {one}')}")
+        return low, high, holds
 
     def _row_places(self, chunk: str) -> tuple[str, str, str]:
         """Where a row begins that begins with a chunk: its local index, and its places along y and z."""
@@ -352,12 +423,16 @@ class _LaneWalk:
 
     def _call_border(self) -> None:
         """Leaves the chunk to a function of its own, in which nothing stands in the way of the other chunks."""
-        given = [f"ptr {name}" for name in ("%block", *self.buffers())] + [f"i64 {self.state.chunk}"]
-        given += [f"i32 {self.state.groups[f'{query}.{axis}']}" for query in ("workgroup_id", "num_workgroups") for axis in "xyz"]
-        self.w.line(f"call void @border({', '.join(given)})")
+        self._call_on("border")
         if not self.border_called:
             self.border_called = True
             _BorderWalk(self).define()
+
+    def _call_on(self, function: str, given: str = "") -> None:
+        """Calls a function that goes on from the chunk."""
+        places = [f"ptr {name}" for name in ("%block", *self.buffers())] + [f"i64 {self.state.chunk}"]
+        places += [f"i32 {self.state.groups[f'{query}.{axis}']}" for query in ("workgroup_id", "num_workgroups") for axis in "xyz"]
+        self.w.line(f"call void @{function}({', '.join(places)}{given})")
 
     def buffers(self) -> dict[str, str]:
         """The names of the buffers, and what is promised of the pointers to them."""
@@ -589,14 +664,15 @@ class _LaneWalk:
         return LaneKernel(str(state.module), scratch_bytes, workgroup_bytes, state.gathers * _SCATTERED > state.work, state.widest, state.parts)
 
 
-class _BorderWalk(_LaneWalk):
-    """Writes the function that chunks at a border are left to, which may have fewer lanes: it runs all of its own chunks that are in one."""
+class _ChunkWalk(_LaneWalk):
+    """Writes a function that goes on from a chunk of the caller's, by the name `function`; `given` is what it takes beside the chunk."""
 
-    def __init__(self, caller: _LaneWalk) -> None:
-        given, lanes = caller.state, caller.border
-        super().__init__(State(given.optimised, lanes, given.w.rows, given.options, given.module, given.host, "border_"))
-        self.ratio = given.width // lanes
-        self.has_interior = self.ratio > 1
+    function: ClassVar[str]
+    given: ClassVar[str] = ""
+
+    def __init__(self, caller: _LaneWalk, lanes: int) -> None:
+        given = caller.state
+        super().__init__(State(given.optimised, lanes, given.w.rows, given.options, given.module, given.host, f"{self.function}_"))
 
     def define(self) -> None:
         """Adds the function to its caller's module."""
@@ -606,13 +682,66 @@ class _BorderWalk(_LaneWalk):
         state.ended = done = w.label("finished")
         self.control.frames.append(Frame(len(state.program.body), None, done, True, True))
         (region,) = state.plan.regions.values()  # without barriers a body is one
-        first = w.let(f"mul i64 %chunk, {self.ratio}")
-        self._region(region, first, w.let(f"add i64 {first}, {self.ratio}"))
+        self._go_on(region)
         w.block(done)
         w.end("ret void")
         taken = "".join(f", ptr {promise}{name}" for name, promise in self.buffers().items()) + ", i64 %chunk"
-        places = "".join(f", i32 {name}" for name in state.groups.values())
-        state.module.define(w.function(f"define internal void @border(ptr noalias readonly %block{taken}{places}) noinline nounwind{self.lines.attached}"))
+        places = "".join(f", i32 %{query}.{axis}" for query in ("workgroup_id", "num_workgroups") for axis in "xyz") + self.given
+        head = f"define internal void @{self.function}(ptr noalias readonly %block{taken}{places}) noinline nounwind{self.lines.attached}"
+        state.module.define(w.function(head))
+
+    def _go_on(self, region: BarrierFreeRegion) -> None:
+        raise NotImplementedError
+
+
+class _BorderWalk(_ChunkWalk):
+    """The function that chunks at a border are left to, which may have fewer lanes: it runs all of its own chunks that are in one."""
+
+    function: ClassVar[str] = "border"
+
+    def __init__(self, caller: _LaneWalk) -> None:
+        super().__init__(caller, caller.border)
+        self.ratio = caller.state.width // caller.border
+        self.has_interior = self.ratio > 1
+
+    def _go_on(self, region: BarrierFreeRegion) -> None:
+        first = self.w.let(f"mul i64 %chunk, {self.ratio}")
+        self._region(region, first, self.w.let(f"add i64 {first}, {self.ratio}"))
+
+
+class _RunWalk(_ChunkWalk):
+    """The function that runs all chunks of neighbouring workgroups of a row, which lie inside: nothing is asked."""
+
+    function: ClassVar[str] = "run"
+    given: ClassVar[str] = ", i32 %low, i32 %high"
+
+    def __init__(self, caller: _LaneWalk) -> None:
+        super().__init__(caller, caller.state.width)
+
+    def _go_on(self, region: BarrierFreeRegion) -> None:
+        w, state = self.w, self.state
+        state.row = self._row_places("%chunk")
+        first, each = state.groups["workgroup_id.x"], state.program.workgroup[0] // state.width
+        begin, end = [w.let(f"mul i64 {w.let(f'zext i32 {group} to i64')}, {each}") for group in ("%low", "%high")]
+        counter = w.local("i64")
+        w.line(f"store i64 {begin}, ptr {counter}")
+        head, done, leave = w.label("inside"), w.label("insidedone"), w.label("insideran")
+        w.block(head)
+        now = w.let(f"load i64, ptr {counter}")
+        passed = w.let(f"mul i32 {w.let(f'trunc i64 {now} to i32')}, {state.width}")
+        state.along = w.let(f"add i32 {w.let(f'mul i32 {first}, {state.program.workgroup[0]}')}, {passed}")
+        number = w.let(f"udiv i64 {now}, {each}")
+        group = w.let(f"add i32 {first}, {w.let(f'trunc i64 {number} to i32')}")
+        interior = self._at(region, group, w.let(f"add i64 %chunk, {w.let(f'urem i64 {now}, {each}')}"))
+        assert interior is not None  # it is of the caller's statements
+        self.memories.begin_chunk()
+        state.known, state.inside = interior.values, interior.inside
+        self._run(region, done)
+        w.block(done)
+        more = w.let(f"add i64 {now}, 1")
+        w.line(f"store i64 {more}, ptr {counter}")
+        w.end(f"br i1 {w.let(f'icmp ult i64 {more}, {end}')}, label %{head}, label %{leave}, !llvm.loop !0")
+        w.block(leave)
 
 
 class _FunctionWalk(_LaneWalk):

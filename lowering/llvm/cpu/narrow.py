@@ -1,7 +1,8 @@
 """Accesses under a mask that processors lack: of 8 and 16 bits, where they mask words only, and scatters. LLVM would write a branch for each lane.
 
-Of neighbours a whole vector is loaded where all of it lies in the buffer, and the lanes that are on are taken of it. Elsewhere words all of whose elements are on are one access with a mask. What is left, a word's at either end, goes element by element. Each
-kind is a function of its own, since it is long, and is called where a mask is seldom all on: at borders, and where lanes part.
+Of neighbours a whole vector is loaded where all of it lies in the buffer, and the lanes that are on are taken of it. Elsewhere words all of whose elements are
+on are one access with a mask; what is left, a word's at either end, goes element by element. Each kind is a function of its own, since it is long, and is
+called where a mask is seldom all on: at borders, and where lanes part.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ class State:
 
     `mask` is the lanes that are on at the current statement, of which there is always at least one. `region` is the region being
     written, or None at the workgroup's own statements; within one, `chunk` is the chunk's number (i64) and `base` the local index
-    of its first lane (i32); in a walk along rows `row` has the local index at which the row begins, and its places along y and z.
+    of its first lane (i32); in a walk along rows `row` has the local index at which the row begins, and its places along y and z, and in a run of chunks
+    that all lie inside `along` has the first lane's place in the grid along x.
     `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
     `prefix` begins the names of tables. In a chunk that lies inside (`interior`), `known` has results that were computed before it, and `inside` the axes of
     accesses that need no check. `loops` has the loops that are open, and -1 for the region. `work` counts what lanes compute and access, turns of loops
@@ -125,6 +126,7 @@ class State:
         self.host = host
         self.options = options
         self.row: tuple[str, str, str] | None = None
+        self.along = ""
         self.parts = False
 
     # ---- scratch memory
@@ -307,6 +309,8 @@ class State:
             return LaneValue(Variability.UNIFORM, u32, self.groups[name])
         if what == "local_id":
             return self._local_id(axis)
+        if self.along and axis == 0:
+            return w.linear(u32, self.along, self.width)
         group = LaneValue(Variability.UNIFORM, u32, self.groups[f"workgroup_id.{letter}"])
         return calculate(w, "add", u32, (self._local_id(axis), calculate(w, "mul", u32, (group, size))))
 

@@ -273,7 +273,7 @@ def variability_of(width: int, op: str, result: Type, args: Sequence[LaneValue])
 
 
 _OF_STEP: Final = {0: Variability.UNIFORM, 1: Variability.LINEAR}
-# Comparison -> whether lanes below the bound answer it or those at the bound too, and whether these are the ones that answer no; what it is from the other side.
+# Comparison -> whether lanes below the bound answer it or those at the bound too, and whether these answer no; what it is from the other side.
 _BELOW: Final = {"lt": (False, False), "le": (True, False), "ge": (False, True), "gt": (True, True)}
 _MIRRORED: Final = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _WORD: Final = 1 << 32

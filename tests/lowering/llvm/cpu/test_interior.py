@@ -90,6 +90,36 @@ OWN = """program own(h, w) workgroup(64, 2) over(w, h, 1) { buffer x: T[h, w] re
   let i = global_id.x\n let j = global_id.y
   p[1u32] = x[j, i + 1u32]\n y[j, i] = p[1u32] - p[2u32] }"""
 
+# Along a row: indices that grow, by more or less, that shrink, that wrap between two that lie inside; places in rows that are no power of two, and in both.
+RUNS = {
+    "grow": "workgroup(48, 2) over(w, h, 1)|y[j, i] = x[j, i - 3u32] + x[0u32, i * 2u32 + 5u32] + x[0u32, workgroup_id.x]",
+    "sawtooth": "workgroup(48, 2) over(w, h, 1)|y[j, i] = x[j, i] + x[h - 1u32, local_id.x + workgroup_id.x]",
+    "far": "workgroup(64) over(w, h, 1)|y[j, i] = x[j, (i << 4u32) * 16u32 - 7u32]",
+    "signed": "workgroup(32) over(w, h, 1)|if cast(i, i32) - 70i32 >= -40i32 { y[j, i] = x[j, cast(i, i32) - 33i32] + cast(workgroup_id.x, f32) }",
+    "shrink": "workgroup(64) over(w, h, 1)|y[j, i] = x[j, w - 1u32 - i] + x[j, i]",
+    "wrap": "workgroup(64) over(w, h, 1)|y[j, i] = x[j, i + 4294967200u32] + x[j, i * 16u32]",
+    "deep": "workgroup(16, 2, 2) over(w, h, 3)|if global_id.z == 1u32 { y[j, i] = x[j, i + global_id.z] + cast(local_index + workgroup_id.x, f32) }",
+    "own": "workgroup(64) over(w, h, 1)|p[1u32] = x[j, i + 1u32]\n y[j, i] = p[1u32] - p[2u32] + x[j, workgroup_id.x * 20u32]",
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_of_chunks_inside_are_exact(name: str) -> None:
+    head, body = RUNS[name].split("|")
+    text = f"""program runs(h, w) {head} {{ buffer x: f32[h, w] read\n buffer y: f32[h, w] write\n private p: f32[3]
+      let i = global_id.x\n let j = global_id.y\n {body} }}"""
+    program = Program.from_text(text)
+    assert ("\ninside." in emit_text(program, "cpu:x86-64-v3")) == (name not in ("sawtooth", "far", "own"))
+    device = CpuDevice(0)
+    device.target = Target("host", "native", 16)
+    ours, oracle = device.compile_native(program), vp.device("reference").compile_native(program)
+    for shape in [(1, 1), (3, 200), (2, 257), (5, 512), (1, 1000), (4, 777)]:
+        x = np.random.default_rng(6).random(shape, np.float32)
+        given = {"x": x, "y": np.full(shape, 9, np.float32)}
+        got, wanted = (pipeline.dispatch({**given, "y": given["y"].copy()})["y"] for pipeline in (ours, oracle))
+        np.testing.assert_array_equal(got, wanted, f"{name} {shape}")
+
+
 ASKS = [f"{a} {op} {b}" for op in ("<", "<=", ">", ">=") for a, b in (("i", "s"), ("s", "i"), ("j", "r"), ("r", "j"))]
 COMPARED = """program compared(h, w) workgroup(64) over(w, h, 1) { param s: u32\n param t: u32\n buffer x: T[h, w] read\n buffer y: T[h, w] write
   let i = global_id.x + t\n let j = cast(i, i32)\n let r = cast(s, i32)
