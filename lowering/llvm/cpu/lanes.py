@@ -179,7 +179,12 @@ class _LaneWalk:
     def _has_rows(self) -> bool:
         """Whether a workgroup has rows of whole chunks, and no order among them."""
         state, sizes = self.state, self.state.program.workgroup
-        return state.width > 1 and bool(self.border) and sizes[0] % state.width == 0
+        return state.width > 1 and bool(self.border) and sizes[0] % state.width == 0 and (sizes[1] * sizes[2] > 1 or self._may_run())
+
+    def _may_run(self) -> bool:
+        """Whether the body is short enough to be written once more, for runs, and has no loop, beside which tests of chunks cost nothing."""
+        body = self.state.program.body
+        return len(body) <= _LONGEST_IN_RUNS and not any(isinstance(s, (For, Loop)) for s in body)
 
     def _rows(self, now: str) -> str:
         """Runs neighbouring workgroups from `now` on row by row, along which memory lies; gives how many."""
@@ -229,8 +234,7 @@ class _LaneWalk:
         """Runs workgroups of a row, from a chunk on, whose chunks all lie inside. Gives the first of them, 0 or 1, and the one behind them: 0 and 0 where
         a row is short, where not all in the middle lie inside, or where the first chunk and the last do not tell."""
         w, state = self.w, self.state
-        body = state.program.body[region.start : region.stop]
-        if len(body) > _LONGEST_IN_RUNS or any(isinstance(s, (For, Loop)) for s in body):
+        if not self._may_run():
             return "0", "0"
         begin = self._at(region, first, chunk)
         if begin is None or begin.seldom or begin.ends is None:
