@@ -4,7 +4,7 @@
 # make test-gpus          what needs two GPUs or more: copies, collectives, lost ranks, JAX and Dask over all of them
 # make test-gpu-memcheck  the core of that under compute-sanitizer, which has to find a planted fault first
 # make long               what takes longer than CI may: generated and litmus Programs, hostile text, all architectures, PyTorch's operators, mutants; says at its end what it found
-# make torch-tests        PyTorch's own tests of Inductor, with our backend in its place: FILE=test_torchinductor.py, EXPECTED=names of what is known to fail
+# make torch-tests        PyTorch's own tests of Inductor, with our backend in its place: FILE=inductor/test_torchinductor.py, EXPECTED=names of what is known to fail
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
 # make bench-gpus         all_reduce, copies between GPUs and a stencil on all of them, beside PyTorch
 # make check              ruff, and mypy in strict mode

@@ -1,6 +1,6 @@
 """PyTorch's own tests of Inductor, run with the backend "vyre" in its place: as `make_halide` of PyTorch's `test/inductor/test_halide.py` runs them.
 
-    make torch-tests FILE=test_torchinductor.py [EXPECTED=names.txt]
+    make torch-tests FILE=inductor/test_torchinductor.py [EXPECTED=names.txt]
     python tests/interop/torch_inductor_tests.py FILE [--expected NAMES] [--classes CpuTests,SweepInputsCpuTest] [--only WORD ...] [--part 1/4]
 
 FILE is `test/inductor/test_torchinductor.py` of PyTorch's repository, at the tag of the version that is installed: wheels have not got it. What fails is run
