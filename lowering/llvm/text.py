@@ -74,6 +74,8 @@ class Writer:
     """Collects the body of one function. Locals go to the entry block; every other line goes to the current block, with `place` (an attachment of
     `lines.FunctionLines`) at its end.
 
+    `known` are the values that `shared` gives again: those of the current block, and those that the walk puts back behind a branch.
+
     After a terminator the current block is closed; `open` says so, and a line written then would be a defect of the walk.
     """
 
@@ -81,6 +83,8 @@ class Writer:
         self.module = module
         self.open = True
         self.place = ""
+        self.shares = False
+        self.known: dict[str, str] = {}
         self._first = label
         self._current = label
         self._locals: list[str] = []
@@ -103,6 +107,15 @@ class Writer:
         """Writes `%vN = instruction`; gives the name."""
         name = self.name()
         self.line(f"{name} = {instruction}")
+        return name
+
+    def shared(self, instruction: str) -> str:
+        """What `let` gives, of an instruction that always gives the same; where the Writer `shares`, an earlier value that is there in any case."""
+        if not self.shares:
+            return self.let(instruction)
+        name = self.known.get(instruction)
+        if name is None:
+            name = self.known[instruction] = self.let(instruction)
         return name
 
     def line(self, text: str) -> None:
@@ -143,6 +156,8 @@ class Writer:
         self._current = label
         self._since = 0
         self.open = True
+        if not label.startswith(CUT):
+            self.known = {}
 
     def jump(self, label: str) -> None:
         """Ends the current block with a branch."""

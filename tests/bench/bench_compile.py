@@ -3,6 +3,7 @@
     python tests/bench/bench_compile.py [PEER ...]     ours nvvm nvrtc triton numba; each runs in processes of its own, in turns
     python tests/bench/bench_compile.py --linear       10,000 and 20,000 statements beside 1,000, for a GPU and for the host
     python tests/bench/bench_compile.py --warm         what a hit in the disk cache takes
+    python tests/bench/bench_compile.py --tiles        processor time from Programs of tiles to PTX, in three parts
 
 Prints the first compilation in a fresh process and the median of later ones, each of another kernel (the constant differs), in milliseconds.
 """
@@ -220,6 +221,36 @@ def _linear() -> None:
         print(f"10,000 take {times[10_000] / times[1_000]:.1f} x and 20,000 {times[20_000] / times[1_000]:.1f} x what 1,000 take")
 
 
+def _tiles() -> None:
+    """The process's own time for products and attention on tensor cores: to Programs of invocations, to LLVM IR, and to PTX."""
+    sys.path.insert(0, _ROOT)
+    import vyre_py as vp
+    from vyre_py.lowering.compile import prepare
+    from vyre_py.lowering.llvm.gpu import nvptx
+    from vyre_py.lowering.options import CompileOptions
+    from vyre_py.lowering.target import parse_target
+
+    nvptx.prepare()
+    rows = {
+        "matmul bf16, large": vp.ops.matmul(vp.bf16, tiles="large"), "matmul bf16, medium": vp.ops.matmul(vp.bf16, tiles="medium"),
+        "matmul tf32": vp.ops.matmul(vp.f32, tensor=True, transpose_b=True, tiles=(128, 256, 32)), "attention, d 128": vp.ops.attention(vp.bf16, 128),
+        "attention, d 64": vp.ops.attention(vp.bf16, 64),
+    }  # fmt: skip
+    for name, program in rows.items():
+        for arch in ("sm_90a", "sm_80"):
+            target, options, taken = parse_target(f"compute_{arch[3:]}"), CompileOptions(), []
+            for _ in range(3):
+                begin = time.process_time()
+                optimised = prepare(program, target, options)
+                prepared = time.process_time()
+                nvptx.llvm_text(optimised, target, options)
+                written = time.process_time()
+                nvptx.lower(optimised, target, options)
+                taken.append((prepared - begin, written - prepared, time.process_time() - 2 * written + prepared))
+            parts = [statistics.median(column) for column in zip(*taken, strict=True)]
+            print(f"{name} for {arch}: {sum(parts):.2f} s: passes {parts[0]:.2f}, LLVM IR {parts[1]:.2f}, LLVM {parts[2]:.2f}", flush=True)
+
+
 def _warm() -> None:
     """A hit in the disk cache: from the Program to the decoded part, and to the loaded pipeline."""
     with tempfile.TemporaryDirectory() as folder:
@@ -251,6 +282,8 @@ def main() -> None:
         _linear()
     elif given == ["--warm"]:
         _warm()
+    elif given == ["--tiles"]:
+        _tiles()
     else:
         _race(given or list(PEERS))
 

@@ -16,6 +16,7 @@ from vyre_py.ir.language.nodes import Access, CopyAsync, Load, Space, Statement,
 from vyre_py.ir.language.types import Kind, Type, u32
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.llvm.addressing import inside, offset
+from vyre_py.lowering.llvm.gpu.placed import Place
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import memory_type
 from vyre_py.lowering.rows import WIDEST_BYTES, Row
@@ -91,15 +92,20 @@ def _bound(statement: Statement) -> int:
     return statement.result.id
 
 
-def copy(w: Writer, target: str, source: str, size_bytes: int, inside: str) -> None:
-    """Begins to copy so many bytes between addresses, i64, of workgroup memory and of a buffer; zeros where the i1 `inside` is false, unless that is ""."""
+def copy(w: Writer, target: str, source: str | Place, size_bytes: int, inside: str) -> None:
+    """Begins to copy so many bytes to an address of workgroup memory, i64, from one of a buffer, i64, or from an element; zeros where the i1 `inside` is
+    false, unless that is ""."""
     short = w.let(f"trunc i64 {target} to i32")  # arithmetic on it is of 32 bits, too
     level = "cg" if size_bytes == WIDEST_BYTES else "ca"  # what goes to workgroup memory is not wanted in L1, which only the widest passes by
-    text, registers, given = f"cp.async.{level}.shared.global [$0], [$1], {size_bytes}", "r,l", f"i32 {short}, i64 {source}"
+    named = isinstance(source, Place)
+    text, registers, given = f"cp.async.{level}.shared.global [$0], [{'%at' if named else '$1'}], {size_bytes}", "r,l", f"i32 {short}, i64 {source}"
+    if isinstance(source, Place):
+        registers, given = f"r,{source.constraints()}", f"i32 {short}, {source.operands()}"
     if inside:
-        count = w.let(f"select i1 {inside}, i32 {size_bytes}, i32 0")
-        text, registers, given = f"{text}, $2", f"{registers},r", f"{given}, i32 {count}"
-    w.line(f'call void asm sideeffect "{text};", "{registers},~{{memory}}"({given})')
+        count = w.shared(f"select i1 {inside}, i32 {size_bytes}, i32 0")
+        text, registers, given = f"{text}, ${3 if named else 2}", f"{registers},r", f"{given}, i32 {count}"
+    text = f"{{ {source.address(1)} {text}; }}" if isinstance(source, Place) else f"{text};"
+    w.line(f'call void asm sideeffect "{text}", "{registers},~{{memory}}"({given})')
 
 
 def copy_strip(

@@ -71,10 +71,11 @@ from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
 from vyre_py.lowering.layout import BOXES_ALIGN, Layout, Slot, SlotKind, element_count, lay_out
 from vyre_py.lowering.legal.asserts import WITHOUT_REPORTS
+from vyre_py.lowering.llvm import addressing
 from vyre_py.lowering.llvm.addressing import inside, offset
 from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.conversions import param_value
-from vyre_py.lowering.llvm.gpu import async_copies
+from vyre_py.lowering.llvm.gpu import async_copies, placed
 from vyre_py.lowering.llvm.gpu.box_copies import BoxCopies
 from vyre_py.lowering.llvm.gpu.dependent import let_next_begin, wait_for_earlier
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
@@ -135,6 +136,7 @@ class _SimtWalk:
         self._parts_warps = parts_warps(self.program)
         self.module = module
         self.w = Writer(module)
+        self.by_cores = self.w.shares = uses_tensor_cores(self.program)
         self.lines = lines_of(module, self.program)
         self.w.place = self.lines.head
         self.values: list[str] = [""] * self.program.value_count
@@ -360,16 +362,24 @@ class _SimtWalk:
         if not condition:
             return access()
         within, past = w.label("inside"), w.label("past")
-        before = w.current
+        before, known = w.current, w.known
         w.branch(condition, within, past)
         w.block(within)
         given = access()
         after = w.current
         w.block(past)
+        w.known = known
         if not given:
             return ""
         type_, zero = given_as or (llvm_type(s.memory.type), "false" if s.memory.type.kind is Kind.BOOL else number(s.memory.type, 0))
         return w.let(f"phi {type_} [ {given}, %{after} ], [ {zero}, %{before} ]")
+
+    def _place(self, index: int, s: MemoryStatement) -> placed.Place | None:
+        """Where an element of a buffer is that is accessed by the assembler's address, in a Program of many such accesses, unless it is inside in any case."""
+        elements = s.memory.space is Space.BUFFER and s.memory.type.kind is not Kind.BOOL and index not in self.adjacent
+        if not (elements and self.by_cores and inside(self.w, *self._axes(s), self.proven[index])):
+            return None
+        return placed.Place(s.memory.type.size_bytes, self.bases[s.memory], *addressing.number(self.w, *self._axes(s)))
 
     def _frozen(self, index: int, s: MemoryStatement) -> str:
         """The loaded element, one value whatever races."""
@@ -394,6 +404,9 @@ class _SimtWalk:
         if index in self.rows:
             self._load_row(index, s)
         if index in self.done:
+            return
+        if "readonly" in self._promises(s.memory) and (place := self._place(index, s)) is not None:
+            self.values[s.bound.id] = placed.load(self.w, s.memory.type, place, inside(self.w, *self._axes(s), self.proven[index]))
             return
         self.values[s.bound.id] = self._guarded(s, self.proven[index], lambda: self._frozen(index, s))
 
@@ -476,8 +489,12 @@ class _SimtWalk:
 
     def _write(self, index: int, s: Store | CopyAsync) -> None:
         """One element."""
+        place = self._place(index, s)
 
         def write() -> str:
+            if place is not None:
+                placed.store(self.w, s.memory.type, place, self.atom(s.value))
+                return ""
             type_, value = memory_type(s.memory.type), self._in_memory(s.memory.type, self.atom(s.value))
             self.w.line(f"store {type_} {value}, {self._element(index, s)}, align {self._align(index, s)}")
             return ""
@@ -526,11 +543,15 @@ class _SimtWalk:
             w, axes = self.w, self._axes(load)
             target = w.let(f"ptrtoint {self._element(index, s)} to i64")
             condition = inside(w, *axes, self._row_proven(number_, load) if count > 1 else self.proven[number_])
-            place = offset(w, *axes)
+            place, bits = addressing.number(w, *axes) if self.by_cores else (offset(w, *axes), 64)
             if condition:
-                place = w.let(f"select i1 {condition}, i64 {place}, i64 0")  # nothing is read there, yet it is an address
-            element = w.let(f"getelementptr {memory_type(load.memory.type)}, ptr addrspace(1) {self.bases[load.memory]}, i64 {place}")
-            source = w.let(f"ptrtoint ptr addrspace(1) {element} to i64")
+                place = w.let(f"select i1 {condition}, i{bits} {place}, i{bits} 0")  # nothing is read there, yet it is an address
+            source: str | placed.Place
+            if self.by_cores:
+                source = placed.Place(load.memory.type.size_bytes, self.bases[load.memory], place, bits)
+            else:
+                element = w.let(f"getelementptr {memory_type(load.memory.type)}, ptr addrspace(1) {self.bases[load.memory]}, i64 {place}")
+                source = w.let(f"ptrtoint ptr addrspace(1) {element} to i64")
             async_copies.copy(w, target, source, count * s.memory.type.size_bytes, condition)
             return ""
 

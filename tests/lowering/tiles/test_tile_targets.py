@@ -145,6 +145,16 @@ def test_sums_are_stored_in_rows(arch: str, to: Type, stored: int) -> None:
     assert wide.count("cvt.rn.bf16x2.f32") == (held // 2 if to is vp.bf16 else 0)
 
 
+@pytest.mark.parametrize(("t", "arch", "shape", "turned", "threads"), [(vp.bf16, "sm_90a", LARGE, False, 256), (vp.u8, "sm_80", SMALL, True, 128)], ids=str)
+def test_elements_of_ragged_edges_are_loaded_with_a_predicate(t: Type, arch: str, shape: tuple[int, int, int], turned: bool, threads: int) -> None:
+    """A block of LLVM's for each would take it long, and no load would begin before the one before it was decided about."""
+    (entry,) = [text for text in ptx_of(arch, t, shape, turned).split(".entry ") if text.startswith("vyre_matmul(")]
+    m, n, k = shape
+    loads, stores = entry.count("@%in ld.global.nc.b"), entry.count("st.global.b")
+    assert loads == entry.count("ld.global") >= (m + n) * k // threads and stores == m * n // threads
+    assert len(re.findall(r"^\$L", entry, re.MULTILINE)) < stores + 20
+
+
 def test_a_fused_product_keeps_its_sums_in_registers() -> None:
     """What follows the product is computed register by register, so that of a whole tile the sums alone are live."""
     need_nvjitlink()

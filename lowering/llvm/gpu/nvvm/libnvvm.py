@@ -15,8 +15,8 @@ from vyre_py.ir.imports import importing
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.llvm.forking import LIBNVVM
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, generation
+from vyre_py.lowering.llvm.gpu.machine_code.ptx_fixes import mend
 from vyre_py.lowering.llvm.gpu.nvvm.dialect import rewrite
-from vyre_py.lowering.llvm.gpu.ptx_fixes import mend
 from vyre_py.lowering.llvm.large import measure
 from vyre_py.lowering.llvm.text import ModuleText
 
