@@ -15,7 +15,7 @@ __all__ = ["ACTIVATIONS", "TILES", "matmul"]
 
 # Rows and columns of the result that a workgroup computes, and how deep it goes into the factors at a time. On sm_90a "large" keeps two warpgroups at 64 x 256
 # each, and pays from some 2048 rows and columns on; "medium" gives more workgroups to fill a GPU with, and is the fastest on a CPU; "small" is for what has no
-# tensor cores, and for wgpu.
+# tensor cores, and for wgpu. Elements of 4 bytes are loaded half as deep by "large": more of them on their way than registers hold.
 TILES: Final[Mapping[str, tuple[int, int, int]]] = {"large": (128, 256, 64), "medium": (128, 128, 64), "small": (64, 64, 32)}
 
 # GELU: D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016), arXiv 1606.08415, the second by its approximation in section 2.
@@ -45,8 +45,9 @@ def matmul(
     All is computed in f32, of f64 in f64, and rounded to `to` once; sums of integers are exact modulo 2^32. Each element of a b is a chain of fused
     multiply-adds in order of k, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their own order, of f32 take the
     upper 19 bits (tf32), and of products of f8 on sm_90a keep sums of 14 bits: it is true unless given for types of 8 and 16 bits. `tiles` is a name in
-    `TILES` or a shape (rows, columns, depth), unless given "medium" with `tensor` and "small" without. `stages`, from 1 to 32, is for how many steps along k
-    tensor cores have room for the factors, which are copied ahead; 0 leaves it to the compiler.
+    `TILES`, of which "large" goes half as deep for elements of 4 bytes, or a shape (rows, columns, depth); unless given it is "medium" with `tensor` and
+    "small" without. `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied ahead; 0 leaves it to the
+    compiler.
 
     Raises ValidationError B108 at the caller's line for other types, names, shapes and stages.
     """
@@ -58,7 +59,7 @@ def matmul(
     finish = ACTIVATIONS[one_of("the activation", activation, ACTIVATIONS)] if activation is not None else None
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     stages = whole("stages", stages, 0, MAX_PIPELINE)
-    rows, columns, depth = _shape_of(("medium" if tensor else "small") if tiles is None else tiles)
+    rows, columns, depth = _shape_of(("medium" if tensor else "small") if tiles is None else tiles, type_)
     with vp.TileBuilder("matmul") as b:
         m, n, k = b.dim("m"), b.dim("n"), b.dim("k")
         batch = [b.dim("batch")] if batched else []
@@ -89,9 +90,10 @@ def matmul(
     return b.program
 
 
-def _shape_of(tiles: Any) -> tuple[int, int, int]:
+def _shape_of(tiles: Any, type_: Type) -> tuple[int, int, int]:
     if not isinstance(tiles, tuple):
-        return TILES[one_of("the shape of tiles", tiles, TILES)]
+        rows, columns, depth = TILES[one_of("the shape of tiles", tiles, TILES)]
+        return rows, columns, depth // 2 if tiles == "large" and type_.size_bytes == 4 else depth
     if len(tiles) != 3:
         refuse(f"tiles have three extents: rows, columns and depth, got {len(tiles)}", "tiles=(64, 64, 32)")
     rows, columns, depth = [whole("an extent of tiles", extent, 1, 1024) for extent in tiles]

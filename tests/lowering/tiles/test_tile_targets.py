@@ -155,6 +155,14 @@ def test_elements_of_ragged_edges_are_loaded_with_a_predicate(t: Type, arch: str
     assert len(re.findall(r"^\$L", entry, re.MULTILINE)) < stores + 20
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_strict_products_of_large_tiles_spill_nothing(turned: bool) -> None:
+    need_nvjitlink()
+    ptx = emit_text(vp.ops.matmul(vp.f32, transpose_b=turned, tensor=False, tiles="large"), "compute_90a")
+    linked = nvjitlink.link(ptx.encode(), "sm_90a", name="matmul")
+    assert all(one["spill_store_bytes"] == one["spill_load_bytes"] == 0 for one in linked.resources.values()), linked.log
+
+
 def test_a_fused_product_keeps_its_sums_in_registers() -> None:
     """What follows the product is computed register by register, so that of a whole tile the sums alone are live."""
     need_nvjitlink()
