@@ -104,7 +104,7 @@ LEGAL: Final = (
         "vyre_py.lowering.legal.split64",
         '_HALVES: Final = (("low", 0), ("high", 4))',
         '_HALVES: Final = (("low", 4), ("high", 0))',
-        Generated("wgpu", 40),
+        Suite("test_wgpu_features.py::test_tables_params_and_private_arrays_of_64_bits"),
     ),
     Plant(
         "sign_of_the_dividend",
@@ -112,7 +112,7 @@ LEGAL: Final = (
         "vyre_py.lowering.wgsl.helpers",
         "negated_words(sizes[0], sizes[1], n_sign ^ d_sign)",
         "negated_words(sizes[0], sizes[1], n_sign)",
-        Suite("test_wgpu_ops.py", "div"),
+        Suite("test_wgpu_ops.py::test_ops_over_64_bits_where_a_device_has_words_alone"),
     ),
 )
 

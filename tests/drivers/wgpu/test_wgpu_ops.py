@@ -80,8 +80,9 @@ def device() -> Device:
     return open_device("wgpu")
 
 
-def run(device: Device, program: Program, **arguments: Any) -> dict[str, Any]:
-    return device.compile_native(program).dispatch(arguments)
+def run(device: Device, program: Program, everywhere: bool = False, /, **arguments: Any) -> dict[str, Any]:
+    """By the code for this device, or for every one."""
+    return (device.load(compile_for(program, [Target("wgsl")])) if everywhere else device.compile_native(program)).dispatch(arguments)
 
 
 def from_text(text: str) -> Program:
@@ -348,13 +349,14 @@ def test_an_op_over_constants_compiles(device: Device, name: str) -> None:
         assert_same(got[f"out{k}"], want, what)
 
 
+@pytest.mark.parametrize("everywhere", [False, True], ids=["here", "everywhere"])
 @pytest.mark.parametrize("small", [f16, bf16], ids=str)
-def test_every_small_float_and_many_roundings(device: Device, small: Type) -> None:
+def test_every_small_float_and_many_roundings(device: Device, small: Type, everywhere: bool) -> None:
     """All 2^16 to f32; and f32 of every exponent, with ties and their neighbours, rounded once."""
     every = np.arange(1 << 16, dtype=np.uint16).view(small.dtype)
     every = every[~is_subnormal(bf16, every)] if small is bf16 else every
     cast = OPS["cast"]
-    wide = run(device, op_program(cast, (small,), f32, every.size), x0_0=every)["y0"]
+    wide = run(device, op_program(cast, (small,), f32, every.size), everywhere, x0_0=every)["y0"]
     assert_same(wide, evaluated((cast, (small,), f32), [every]))
     rng, cut = np.random.default_rng(3), f32.fraction_bits - small.fraction_bits
     heads = rng.integers(0, 1 << 32 - cut, 20_000, dtype=np.uint32) << np.uint32(cut)
@@ -362,7 +364,7 @@ def test_every_small_float_and_many_roundings(device: Device, small: Type) -> No
     bits = np.concatenate([(heads[:, None] | tails).reshape(-1), rng.integers(0, 1 << 32, 100_000, dtype=np.uint32)])
     x = bits.view(np.float32)
     x = x[~is_subnormal(f32, x)]
-    got = run(device, op_program(cast, (f32,), small, x.size), x0_0=x)["y0"]
+    got = run(device, op_program(cast, (f32,), small, x.size), everywhere, x0_0=x)["y0"]
     assert_same(got, evaluated((cast, (f32,), small), [x]))
 
 
