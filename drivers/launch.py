@@ -37,7 +37,6 @@ else:
 
 __all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "is_met", "plan_launch"]
 
-
 _PLAIN: Final = DispatchConfig()
 _NO_TOTALS: Final[Mapping[str, Buffer]] = MappingProxyType({})
 
@@ -87,12 +86,16 @@ class LaunchPlan(NamedTuple):
         return 0 in self.grid
 
     @property
+    def workgroup(self) -> tuple[int, int, int]:
+        """The size of a workgroup of the entry."""
+        return self.step.workgroup_of(self.entry)
+
+    @property
     def launched(self) -> tuple[int, int, int]:
         """The workgroups that the entry takes for the grid."""
-        entry = self.step.entries[self.entry]
+        entry, width = self.step.entries[self.entry], self.step.workgroup[0]
         if entry.elements == 1:
             return self.grid
-        width = self.step.workgroup[0]
         full, left = divmod(evaluate_dim(self.step.grid.extents[0], self.binding.sizes), width * entry.elements)
         return full + -(-left // width), *self.grid[1:]
 
@@ -110,8 +113,7 @@ class LaunchPlan(NamedTuple):
 
     def copied(self) -> LaunchPlan:
         """The same plan, with buffers and params of its own."""
-        binding = self.binding._replace(buffers=dict(self.binding.buffers))
-        return self._replace(block=bytearray(self.block), binding=binding)
+        return self._replace(block=bytearray(self.block), binding=self.binding._replace(buffers=dict(self.binding.buffers)))
 
     def record(self) -> LaunchRecord:
         """A record for the launches of this plan."""
@@ -122,8 +124,7 @@ class LaunchPlan(NamedTuple):
         share of a multiprocessor's threads that the kernel can keep busy, 0 to 1, where that is known."""
         if self.grid_buffer is not None:
             return {"parameter_bytes": len(self.block)}  # how many run, the device alone knows
-        threads = prod(self.launched) * prod(self.step.workgroup)
-        asked = threads
+        threads = asked = prod(self.launched) * prod(self.workgroup)
         if self.step.grid.over:
             extents = [evaluate_dim(extent, self.binding.sizes) for extent in self.step.grid.extents]
             # A grid that was given in place of the Program's own may go beyond it, or not reach its end.
@@ -170,9 +171,9 @@ def _unread_grid(device: Device, grid: Buffer) -> tuple[int, int, int]:
 
 def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buffer], config: DispatchConfig, *, boxes: bool = True) -> int:
     """The number of the best entry of a step whose needs are met. One that does several elements an invocation is left out where the grid was given, one that
-    takes descriptions of boxes unless `boxes`."""
+    takes descriptions of boxes unless `boxes`, or where a cluster was: it may walk through the grid by itself."""
     last = len(step.entries) - 1
-    given = config.grid is not None or config.cluster is not None
+    given, boxes = config.grid is not None or config.cluster is not None, boxes and config.cluster is None
     for number, entry in enumerate(step.entries[:last]):
         if not (given and entry.elements > 1) and (boxes or not entry.boxes) and all(is_met(need, sizes, buffers) for need in entry.needs):
             return number
@@ -227,7 +228,7 @@ class Launch(Command, Stationary):
     def __repr__(self) -> str:
         plan = self.plan
         label = f" ({shown(plan.label)})" if plan.label else ""
-        grid, group = (" x ".join(map(str, sizes)) for sizes in (plan.grid, plan.step.workgroup))
+        grid, group = (" x ".join(map(str, sizes)) for sizes in (plan.grid, plan.workgroup))
         grid = grid if plan.grid_buffer is None else "as many as a buffer says"
         written = lexer.written_name
         said = [f"{written(name)} = {size}" for name, size in plan.binding.sizes.items()]

@@ -22,7 +22,7 @@ from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.kinds import KINDS, TARGET_KINDS, Legal, asks, expanded_for
-from vyre_py.lowering.layout import invocations_of, lay_out
+from vyre_py.lowering.layout import invocations_of
 from vyre_py.lowering.legal.grid_steps import grid_steps
 from vyre_py.lowering.legal.plain_copies import copies
 from vyre_py.lowering.llvm import forking  # noqa: F401 - a fork waits for compilers from now on
@@ -32,7 +32,7 @@ from vyre_py.lowering.provenance import made_by
 from vyre_py.lowering.stages import Stage, Stages, Stopwatch
 from vyre_py.lowering.target import Target, parse_target
 from vyre_py.lowering.tiles.targets import modelled
-from vyre_py.lowering.views import boxes_of, with_views
+from vyre_py.lowering.views import layout_of, with_views
 
 __all__ = ["FORMS", "Prepared", "compile_for", "emit_text", "lower_step", "prepare", "prepare_steps", "step_of", "text_of"]
 
@@ -193,7 +193,7 @@ def _part(prepared: tuple[Optimised, ...], target: Target, options: CompileOptio
 
 def step_of(optimised: Optimised, lowered: Lowered, options: CompileOptions) -> Step:
     """What an artifact keeps of a Program that was lowered."""
-    program, layout = optimised.program, lay_out(optimised.program, options, boxes_of(optimised))
+    program, layout = optimised.program, layout_of(optimised, options)
     return Step(
         lowered.images, lowered.entries, layout, invocations_of(program), program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
         options.persistent, options.dependent, _streams(program),

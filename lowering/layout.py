@@ -50,9 +50,10 @@ _PLAIN: Final = CompileOptions()
 class SlotKind(Enum):
     """The content of a slot. ARRIVALS is for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count their arrivals.
     CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
-    there in a persistent one: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or prints: the address of the
-    driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the address of
-    1 + groups * `scan_words` words of 64 bits, `scan_words` being in the entry's details. They are zero before the launch's first run, and no other launch's.
+    there in a persistent one, and where an entry walks: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or
+    prints: the address of the driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the
+    address of 1 + groups * `scan_words` words of 64 bits, `scan_words` being in the entry's details. They are zero before the launch's first run, and no
+    other launch's.
     TOTALS is such a buffer of a scan that is made in steps, an element a workgroup of each scan: all steps of a launch have the same.
     BOXES are on GPUs that copy boxes of a buffer by themselves: `BOXES_BYTES` that describe the buffer and the box, as the driver's library encodes them."""
 
@@ -188,8 +189,10 @@ def boxes_begin(end: int) -> int:
     return end + -(end + _BOXES_BEHIND) % BOXES_ALIGN
 
 
-def lay_out(program: Program, options: CompileOptions = _PLAIN, boxes: Iterable[tuple[Memory, tuple[int, ...]]] = ()) -> Layout:
-    """The layout of a Program's arguments, and of descriptions of boxes of its buffers; deterministic."""
+def lay_out(
+    program: Program, options: CompileOptions = _PLAIN, boxes: Iterable[tuple[Memory, tuple[int, ...]]] = (), *, walks: bool = False,
+) -> Layout:  # fmt: skip
+    """The layout of a Program's arguments, of descriptions of boxes of its buffers, and of the grid where a form of it `walks`; deterministic."""
     slots: list[Slot] = []
     offset = 0
     for memory in [memory for memory in program.buffers if not memory.hidden]:
@@ -210,7 +213,7 @@ def lay_out(program: Program, options: CompileOptions = _PLAIN, boxes: Iterable[
             offset += -offset % POINTER_BYTES
             slots.append(Slot(kind, "", u32, offset, POINTER_BYTES))
             offset += POINTER_BYTES
-    for axis in range(3 if options.persistent else 0):
+    for axis in range(3 if options.persistent or walks else 0):
         slots.append(Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=axis))
         offset += WORD_BYTES
     hidden = [memory for memory in program.buffers if memory.hidden]

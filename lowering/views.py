@@ -12,10 +12,12 @@ from vyre_py.ir.language.nodes import BoxCopy, Memory, StripCopy
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need, Within
 from vyre_py.lowering.coarsen import Coarsened
-from vyre_py.lowering.layout import MOST_BOXED
+from vyre_py.lowering.layout import MOST_BOXED, Layout, lay_out
+from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.rows import WIDEST_BYTES, element_rows, needs_of
+from vyre_py.lowering.tiles.grid_walk import walks_grid
 
-__all__ = ["WithViews", "boxes_of", "viewed", "with_views"]
+__all__ = ["WithViews", "layout_of", "viewed", "with_views"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +28,18 @@ class WithViews(Optimised):
 
 
 def with_views(optimised: Optimised, forms: Sequence[Optimised]) -> WithViews:
-    """A Program with other forms, which are launched as the Program is: with as many invocations."""
+    """A Program with other forms, which are launched as the Program is: with as many invocations, or more along y."""
     for form in forms:
-        assert form.program.workgroup == optimised.program.workgroup, (form.program.workgroup, optimised.program.workgroup)
+        (x, y, z), (across, down, layers) = form.program.workgroup, optimised.program.workgroup
+        assert (x, z) == (across, layers) and y >= down, (form.program.workgroup, optimised.program.workgroup)
     return WithViews(**{f.name: getattr(optimised, f.name) for f in fields(optimised)}, forms=tuple(forms))
 
 
-def boxes_of(optimised: Optimised) -> tuple[tuple[Memory, tuple[int, ...]], ...]:
-    """The boxes that forms of a Program copy, each with its buffer."""
+def layout_of(optimised: Optimised, options: CompileOptions) -> Layout:
+    """The layout of the arguments that all forms of a Program have, with the boxes that they copy."""
     forms = optimised.forms if isinstance(optimised, WithViews) else ()
-    return tuple(dict.fromkeys([(s.source, s.box) for form in forms for s in form.program.body if isinstance(s, BoxCopy)]))
+    boxes = dict.fromkeys([(s.source, s.box) for form in forms for s in form.program.body if isinstance(s, BoxCopy)])
+    return lay_out(optimised.program, options, boxes, walks=any(walks_grid(form.program) for form in forms))
 
 
 def viewed(optimised: Optimised, form: Optimised) -> Coarsened | None:

@@ -45,7 +45,7 @@ def make(device: CudaDevice, pipeline: Pipeline) -> CallEntry:
         return CallEntry(pipeline, "a Program of several steps")
     if lacks := _lacks(device, steps[0]):
         return CallEntry(pipeline, lacks)
-    fits = _fits(device, steps[0], pipeline._codes[0]) if steps[0].persistent else ()
+    fits = _fits(device, steps[0], pipeline._codes[0]) if steps[0].has_groups else ()
     if 0 in fits:
         return CallEntry(pipeline, "a Program not one of whose workgroups fits")
     code = plan_code(pipeline.artifact.interface, steps[0], limits.workgroups, limits.elements, limits.buffer_bytes, fits, _encoder(device))
@@ -64,7 +64,9 @@ def _encoder(device: CudaDevice) -> BoxEncoder | None:
 
 def _fits(device: CudaDevice, step: Step, modules: tuple[CudaModule, ...]) -> tuple[int, ...]:
     """How many workgroups of each entry run at once."""
-    return tuple([resident_workgroups(device.context, module.function, step.workgroup, module.workgroup_bytes) for module in modules])
+    return tuple([
+        resident_workgroups(device.context, module.function, step.workgroup_of(number), module.workgroup_bytes) for number, module in enumerate(modules)
+    ])  # fmt: skip
 
 
 class CudaCallEntry(NativeEntry):

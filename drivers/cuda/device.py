@@ -375,9 +375,9 @@ class CudaDevice(Device):
 
     def _load_entries(self, step: Step, image: Image) -> tuple[CudaModule, ...]:
         modules: list[CudaModule] = []
-        for entry in step.entries:
+        for number, entry in enumerate(step.entries):
             made = modules[0].another(self.context, entry.symbol) if modules else self._load_entry(step, image, entry)
-            made.occupancy = occupancy(self.context, made.function, step.workgroup, step.workgroup_bytes)
+            made.occupancy = occupancy(self.context, made.function, step.workgroup_of(number), step.workgroup_bytes)
             modules.append(made)
         return tuple(modules)
 

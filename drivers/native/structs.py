@@ -100,10 +100,10 @@ EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64
 # DLPack's DLTensor, with a word for the device and one for the type.
 TENSOR: Final = StructType("Tensor", data="i64", place="i64", axes="i32", element="i32", shape="ptr", strides="ptr", offset="i64")
 # How calls of a function reach a GPU: the context's mode word, and the word that counts threads of C; what makes the context current and what takes that back;
-# the driver's launch, the device's own stream, the invocations of a workgroup along each axis, and the occupancy of each kernel, as f64.
+# the driver's launch, the device's own stream, the invocations of a workgroup along each axis, and by kernel those along y, and the occupancy, as f64.
 LAUNCHER: Final = NativeStruct(
-    "Launcher", mode="ptr", callers="ptr", context="ptr", push="ptr", pop="ptr", launch="ptr", stream="i64", width="i64", height="i64", depth="i64",
-    occupancies="ptr",
+    "Launcher", mode="ptr", callers="ptr", context="ptr", push="ptr", pop="ptr", launch="ptr", stream="i64", width="i64", depth="i64",
+    heights="ptr", occupancies="ptr",
 )  # fmt: skip
 
 # All of them by name.

@@ -54,7 +54,7 @@ def _arguments(plan: LaunchPlan, buffers: Mapping[str, Buffer]) -> Markup:
 def plan_html(kind: str, plan: LaunchPlan, buffers: Mapping[str, Buffer]) -> str:
     """What a launch will do: its grid, which entry it runs and why, and its arguments as they are now."""
     entry = plan.step.entries[plan.entry]
-    grid, group = (" x ".join(map(str, sizes)) for sizes in (plan.grid, plan.step.workgroup))
+    grid, group = (" x ".join(map(str, sizes)) for sizes in (plan.grid, plan.workgroup))
     facts: list[tuple[str, Cell]] = [
         ("label", plan.label), ("device", plan.device.name),
         ("grid", f"{grid if plan.grid_buffer is None else 'as many as a buffer says'} workgroups of {group}"),

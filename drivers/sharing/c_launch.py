@@ -99,7 +99,7 @@ class CLaunch:
         table = (CParameter * max(1, len(parameters)))(*parameters)
         self.words = CLaunchWords(
             abi_version=ABI_VERSION, size_bytes=ctypes.sizeof(CLaunchWords), run=run, device=DEVICES[plan.device.kind], ordinal=plan.device.ordinal,
-            grid=plan.grid, workgroup=plan.step.workgroup, name=plan.binding.interface.name.encode(), arguments_bytes=plan.step.layout.size_bytes,
+            grid=plan.grid, workgroup=plan.workgroup, name=plan.binding.interface.name.encode(), arguments_bytes=plan.step.layout.size_bytes,
             parameters=table, parameter_count=len(parameters), workgroup_bytes=plan.step.workgroup_bytes,
         )  # fmt: skip
         self._held: tuple[Any, ...] = (table, parameters)  # whose texts the table points to

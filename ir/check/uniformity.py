@@ -66,8 +66,7 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
 )
-from vyre_py.ir.language.op import Level
-from vyre_py.ir.language.ops import OPS
+from vyre_py.ir.language.op import Level, Op
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.language.walks import COPYING_KINDS, REPORTING_KINDS, Handlers
@@ -198,7 +197,7 @@ class Analysis:
         if self.subgroup and (s.op.name == "subgroup_lane" or (self._repeats(s.args) if s.op.level is None else s.op.level <= Level.WORKGROUP)):
             self.repeating.add(result)
         if s.op.level is not None:
-            self.level[result] = self._place(s.op.name, result) if self.subgroup else int(s.op.level)
+            self.level[result] = self._place(s.op, result) if self.subgroup else int(s.op.level)
         elif self.counting and self._parts_subgroups(s):
             self.level[result] = self.within
         else:
@@ -208,9 +207,9 @@ class Analysis:
         """Whether all subgroups have the same of these, lane by lane: made of `subgroup_lane`, of what the workgroup agrees on and of memory at rest."""
         return all(not isinstance(atom, Value) or atom.id in self.repeating for atom in args)
 
-    def _place(self, name: str, result: int) -> int:
+    def _place(self, op: Op, result: int) -> int:
         """The level of a query in a Program with subgroups."""
-        query, _, axis = name.partition(".")
+        query, _, axis = op.name.partition(".")
         if query == "subgroup_id":
             return self.within
         if query in ("local_id", "global_id"):
@@ -220,7 +219,7 @@ class Analysis:
                 return self.within
         if query == "local_index" or (axis == "x" and query in ("local_id", "global_id") and self.program.workgroup[0] % self.subgroup == 0):
             self.counting.add(result)
-        return min(self.varying, int(OPS[name].level or 0))
+        return min(self.varying, int(op.level or 0))
 
     def _parts_subgroups(self, s: Let) -> bool:
         """Whether an op forgets the lane of a value that counts up lane by lane: a quotient, a shift or a mask."""

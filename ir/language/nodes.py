@@ -25,15 +25,16 @@ from vyre_py.ir.language.tiles.tile_op import TileOp
 from vyre_py.ir.language.types import Type, decode, encode, u32
 
 __all__ = [
-    "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "ArrivalsExpect", "ArrivalsSet", "ArrivalsWait", "Assert", "Atom", "Atomic", "AtomicStore",
-    "Barrier", "BoxCopy", "Break", "Const", "Continue", "CopyAsync",
+    "ATOMIC_KINDS", "FENCES", "STATEMENTS", "Access", "ArrivalsExpect", "ArrivalsSet", "ArrivalsTell", "ArrivalsWait", "Assert", "Atom", "Atomic",
+    "AtomicStore", "Barrier", "BoxCopy", "Break", "ClusterBarrier", "Const", "Continue", "CopyAsync",
     "CopyCommit", "CopyWait", "Else", "End", "Fence", "For", "Get", "GridBarrier", "GridScan", "If", "Let", "Load", "Loop", "MatrixLoad", "Memory",
     "MemoryStatement",
     "OrderedAtomic", "Pack", "PackedProduct", "Param", "Print", "REPORT_HEAD_WORDS", "REPORT_MAX_WORDS", "Region",
     "ReportStatement", "Return", "Set", "Space", "Statement", "Store", "StripCopy",
     "Subgroup",
     "TARGET_KINDS", "TILE_KINDS", "TensorCore", "Tile", "TileAtomicAdd", "TileLoad", "TileMemoryStatement", "TileStore", "UniformLoad", "Unpack",
-    "Value", "Var", "Variable", "VariableStatement", "WarpgroupProduct", "WarpgroupSignal", "WarpgroupWait", "WorkgroupFence", "atomic_kind", "const",
+    "Value", "Var", "Variable", "VariableStatement", "WarpgroupBarrier", "WarpgroupProduct", "WarpgroupRegisters", "WarpgroupSignal", "WarpgroupWait",
+    "WorkgroupFence", "atomic_kind", "const",
 ]
 
 _C = TypeVar("_C", bound=type)
@@ -515,13 +516,43 @@ class WarpgroupSignal(Statement):
 
 
 @_node
-class ArrivalsSet(MemoryStatement):
-    """Only in a Program that was made for a target: one invocation of the workgroup makes ready the elements of a workgroup array of u64 to count what boxes
-    bring (`BoxCopy`), from turn 0 on; where it `begins` not, the array is memory like any other again. The others may touch it behind a barrier."""
+class WarpgroupBarrier(Statement):
+    """Only in a Program that was made for a target: the first `count` invocations of the workgroup, whole warps, which alone get here, wait for one another;
+    writes before it, to workgroup and storage memory, are seen after it."""
 
-    begins: int
+    count: int
+    effect = Effect.SYNCHRONISES
+    payload = MappingProxyType({"count": int})
+
+
+@_node
+class ClusterBarrier(Statement):
+    """Only in a Program that was made for a target: waits for all workgroups of the cluster; what they wrote to workgroup memory is seen after it."""
+
+    effect = Effect.SYNCHRONISES
+
+
+@_node
+class WarpgroupRegisters(Statement):
+    """Only in a Program that was made for a target: each invocation of a warpgroup has `count` registers from here on, a multiple of 8; `more` says whether
+    these are more than it has, and are waited for until others have fewer."""
+
+    count: int
+    more: int
+    effect = Effect.ORDERS | Effect.CONVERGES
+    payload = MappingProxyType({"count": int, "more": int})
+
+
+@_node
+class ArrivalsSet(MemoryStatement):
+    """Only in a Program that was made for a target: one invocation of the workgroup makes ready the elements of a workgroup array of u64 to count turns, from
+    turn 0 on, each of which ends once so many `arrivals` were told of, of each workgroup of the cluster where it is `shared`, and what boxes bring (`BoxCopy`)
+    has come; where there are none, the array is memory like any other again. The others may touch it behind a barrier."""
+
+    arrivals: int
+    shared: int
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
-    payload = MappingProxyType({"memory": Memory, "begins": int})
+    payload = MappingProxyType({"memory": Memory, "arrivals": int, "shared": int})
 
     @property
     def indices(self) -> tuple[Atom, ...]:
@@ -531,13 +562,29 @@ class ArrivalsSet(MemoryStatement):
 
 @_node
 class ArrivalsExpect(MemoryStatement):
-    """Only in a Program that was made for a target: one invocation of the workgroup says that so many more bytes, `expected`, are to come in the turn at hand
-    of element args[0] of such an array; where it `closes` the turn, that these are all, so that the turn ends once they are there."""
+    """Only in a Program that was made for a target: invocation `by` of the workgroup says that so many more bytes, `expected`, are to come in the turn at hand
+    of element args[0] of such an array; where it `closes` the turn, that these are all: it arrives."""
 
+    by: int
     expected: int
     closes: int
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
-    payload = MappingProxyType({"memory": Memory, "expected": int, "closes": int})
+    payload = MappingProxyType({"memory": Memory, "by": int, "expected": int, "closes": int})
+
+    @property
+    def indices(self) -> tuple[Atom, ...]:
+        """The element."""
+        return (*self.args[:1], *(Const(u32, 0),) * (self.memory.rank - 1))
+
+
+@_node
+class ArrivalsTell(MemoryStatement):
+    """Only in a Program that was made for a target: each warpgroup arrives at element args[0] of such an array, in all workgroups of the cluster where it is
+    `shared`, if args[1] is true: it has read all that it reads of what that stands for, in products that are done, too."""
+
+    shared: int
+    effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
+    payload = MappingProxyType({"memory": Memory, "shared": int})
 
     @property
     def indices(self) -> tuple[Atom, ...]:
@@ -548,7 +595,7 @@ class ArrivalsExpect(MemoryStatement):
 @_node
 class ArrivalsWait(MemoryStatement):
     """Only in a Program that was made for a target: waits until turn args[1] of element args[0] of such an array has ended, at which nobody is more than one
-    turn behind. What its boxes brought is there then, for the invocation that waited."""
+    turn behind; the one before turn 0 has. What its boxes brought is there then, for the invocation that waited."""
 
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
 
@@ -560,16 +607,19 @@ class ArrivalsWait(MemoryStatement):
 
 @_node
 class BoxCopy(MemoryStatement):
-    """Only in a Program that was made for a target: one invocation of the workgroup begins to copy a box of a buffer that nothing writes, `source`: so many
+    """Only in a Program that was made for a target: invocation `by` of the workgroup begins to copy a box of a buffer that nothing writes, `source`: so many
     elements along each of its axes (`box`), from the indices args[2:] on, each an i32; zeros for what is outside, each axis by itself. Its rows along the
     last axis, of 32, 64 or 128 bytes, come to a workgroup array from group args[0] of 16 bytes on, swizzled, and are counted by element args[1] of
-    `arrivals`."""
+    `arrivals`. One that is `shared` comes to all workgroups of the cluster at the same place: the workgroup of that number begins it, modulo how many
+    there are. Any other has -1 there."""
 
     source: Memory
     arrivals: Memory
     box: tuple[int, ...]
+    by: int
+    shared: int
     effect = Effect.READS | Effect.WRITES | Effect.CONVERGES | Effect.COPIES
-    payload = MappingProxyType({"memory": Memory, "source": Memory, "arrivals": Memory, "box": tuple})
+    payload = MappingProxyType({"memory": Memory, "source": Memory, "arrivals": Memory, "box": tuple, "by": int, "shared": int})
 
     @property
     def indices(self) -> tuple[Atom, ...]:
@@ -892,8 +942,8 @@ class Print(ReportStatement):
 ATOMIC_KINDS: Final[tuple[type[Atomic], ...]] = (Atomic, OrderedAtomic, AtomicStore)
 # Kinds of statements of Programs that were made for a target, which the language has not.
 TARGET_KINDS: Final[tuple[type[Statement], ...]] = (
-    TensorCore, MatrixLoad, StripCopy, WarpgroupProduct, WarpgroupWait, WarpgroupSignal, ArrivalsSet, ArrivalsExpect, ArrivalsWait, BoxCopy, Pack, Unpack,
-    PackedProduct,
+    TensorCore, MatrixLoad, StripCopy, WarpgroupProduct, WarpgroupWait, WarpgroupSignal, WarpgroupBarrier, WarpgroupRegisters,
+    ClusterBarrier, ArrivalsSet, ArrivalsExpect, ArrivalsTell, ArrivalsWait, BoxCopy, Pack, Unpack, PackedProduct,
 )  # fmt: skip
 # Kinds that only a Program of tiles has.
 TILE_KINDS: Final[tuple[type[Statement], ...]] = (TileLoad, TileStore, TileAtomicAdd, Tile)

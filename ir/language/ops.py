@@ -58,7 +58,8 @@ else:  # a process calls few of them, where a constant is folded, unless it inte
     )  # fmt: skip
 
 __all__ = [
-    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "JOINED", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits", "swizzle_lanes",
+    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "JOINED", "LAUNCHED", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits",
+    "swizzle_lanes",
 ]
 
 
@@ -292,6 +293,9 @@ JOINED: Final = _row(
     "joined", 0, (_T, _T), Result.FIXED, frozenset(t for t in SCALARS.values() if t.bits == 16), packing.joined, "The bits of two elements.", lanes=_SCALAR,
     fixed=u32,
 )  # fmt: skip
+
+# And where workgroups walk through the grid, how many of them run. Their numbers are workgroup_id.x.
+LAUNCHED: Final = _row("launched_workgroups.x", 0, (), Result.FIXED, frozenset(), None, "How many workgroups run.", level=Level.GRID, fixed=u32)
 
 # Ops that only their expansion defines.
 EXPANDED_ONLY: Final = frozenset(name for name, row in OPS.items() if row.evaluate is None and not row.is_query)

@@ -24,12 +24,14 @@ from vyre_py.ir.language.nodes import (
     FENCES,
     ArrivalsExpect,
     ArrivalsSet,
+    ArrivalsTell,
     ArrivalsWait,
     Atom,
     Atomic,
     Barrier,
     BoxCopy,
     Break,
+    ClusterBarrier,
     Const,
     Continue,
     CopyAsync,
@@ -69,7 +71,9 @@ from vyre_py.ir.language.nodes import (
     Unpack,
     Value,
     Var,
+    WarpgroupBarrier,
     WarpgroupProduct,
+    WarpgroupRegisters,
     WarpgroupSignal,
     WarpgroupWait,
 )  # fmt: skip
@@ -496,12 +500,28 @@ class _Printer:
         does = f"who {s.who}{', waits' * s.waits}{', shows' * s.shows}"
         self._line(f"warpgroup_signal {s.number}, {self._atom(s.args[0], u32).text}, {does}", self._remarks(index))
 
+    def _print_warpgroup_barrier(self, index: int, s: WarpgroupBarrier) -> None:
+        self._flush()
+        self._line(f"warpgroup_barrier {s.count}", self._remarks(index))
+
+    def _print_cluster_barrier(self, index: int, s: ClusterBarrier) -> None:
+        self._flush()
+        self._line("cluster_barrier", self._remarks(index))
+
+    def _print_warpgroup_registers(self, index: int, s: WarpgroupRegisters) -> None:
+        self._flush()
+        self._line(f"warpgroup_registers {s.count}{', more' * s.more}", self._remarks(index))
+
     def _print_arrivals_set(self, index: int, s: ArrivalsSet) -> None:
         self._flush()
-        self._line(f"arrivals_{'set' if s.begins else 'end'} {written_name(s.memory.name)}", self._remarks(index))
+        does = f", {s.arrivals}{', shared' * s.shared}" if s.arrivals else ""
+        self._line(f"arrivals_{'set' if s.arrivals else 'end'} {written_name(s.memory.name)}{does}", self._remarks(index))
 
     def _print_arrivals_expect(self, index: int, s: ArrivalsExpect) -> None:
-        self._do(index, s, lambda: f"arrivals_expect {self._access(s.memory, s.indices)}, {s.expected} bytes{', closes' * s.closes}")
+        self._do(index, s, lambda: f"arrivals_expect {self._access(s.memory, s.indices)}, {s.expected} bytes by {s.by}{', closes' * s.closes}")
+
+    def _print_arrivals_tell(self, index: int, s: ArrivalsTell) -> None:
+        self._do(index, s, lambda: f"arrivals_tell {self._access(s.memory, s.indices)}, if {self._atom(s.args[1]).text}{', shared' * s.shared}")
 
     def _print_arrivals_wait(self, index: int, s: ArrivalsWait) -> None:
         self._do(index, s, lambda: f"arrivals_wait {self._access(s.memory, s.indices)}, turn {self._atom(s.args[1], u32).text}")
@@ -510,7 +530,8 @@ class _Printer:
         def text() -> str:
             places = ", ".join([f"{self._atom(a).text} : {extent}" for a, extent in zip(s.args[2:], s.box, strict=True)])
             to, arrival = [self._atom(a, u32).text for a in s.args[:2]]
-            return f"box_copy {written_name(s.memory.name)} at {to}, {written_name(s.source.name)}[{places}], {written_name(s.arrivals.name)}[{arrival}]"
+            by = f"by {s.by}{f', shared {s.shared}' * (s.shared >= 0)}"
+            return f"box_copy {written_name(s.memory.name)} at {to}, {written_name(s.source.name)}[{places}], {written_name(s.arrivals.name)}[{arrival}], {by}"
 
         self._do(index, s, text)
 
@@ -574,7 +595,11 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     WarpgroupProduct: _Printer._print_warpgroup_product,
     WarpgroupWait: _Printer._print_warpgroup_wait,
     WarpgroupSignal: _Printer._print_warpgroup_signal,
+    WarpgroupBarrier: _Printer._print_warpgroup_barrier,
+    ClusterBarrier: _Printer._print_cluster_barrier,
+    WarpgroupRegisters: _Printer._print_warpgroup_registers,
     ArrivalsSet: _Printer._print_arrivals_set,
+    ArrivalsTell: _Printer._print_arrivals_tell,
     ArrivalsExpect: _Printer._print_arrivals_expect,
     ArrivalsWait: _Printer._print_arrivals_wait,
     BoxCopy: _Printer._print_box_copy,

@@ -253,7 +253,13 @@ PART: Final = SectionForm(
             "entries", "Functions of a step's code, best first; the last takes any arguments.",
             (
                 Field("symbol", "string: its name in the code"), Field("needs", "rows of `needs`"),
-                Field("elements", "how many neighbours along x an invocation works on"), Field("details", "how many `numbers`"),
+                Field("elements", "how many neighbours along x an invocation works on"),
+                Field(
+                    "details",
+                    "how many `numbers`: of descriptions of boxes that it takes (`boxes`), of invocations that a workgroup has along y beside the step's"
+                    " (`rows_beside`), whether as many workgroups are launched as run at once (`walks`), in clusters of how many (`cluster`) that copy which"
+                    " boxes for each other (`shared_boxes`), and others",
+                ),
             ),
         ),
         Table(

@@ -82,6 +82,22 @@ class Entry(Contained):
         """How many descriptions of boxes the function takes (`SlotKind.BOXES`)."""
         return self.details.get("boxes", 0)
 
+    @property
+    def rows_beside(self) -> int:
+        """How many more invocations a workgroup of the function has along y than the step says."""
+        return self.details.get("rows_beside", 0)
+
+    @property
+    def cluster(self) -> int:
+        """In clusters of how many workgroups along x the function may be launched, where the grid has a multiple of so many rows; these copy boxes for each
+        other then, those whose number is a bit of `shared_boxes` among the details."""
+        return self.details.get("cluster", 1)
+
+    @property
+    def walks(self) -> bool:
+        """Whether the function is launched as a persistent step is: with as many workgroups as the device holds at once, along x."""
+        return bool(self.details.get("walks", 0))
+
 
 @public
 @dataclass(frozen=True, slots=True)
@@ -113,6 +129,16 @@ class Step(Contained):
             symbol: {name: figure + self.workgroup_bytes * (name == "workgroup_bytes") for name, figure in figures.items()}
             for symbol, figures in image.resources.items()
         }
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the kernels are told how many workgroups the grid has."""
+        return self.persistent or any(entry.walks for entry in self.entries)
+
+    def workgroup_of(self, number: int) -> tuple[int, int, int]:
+        """The size of a workgroup of an entry, by its number."""
+        across, down, layers = self.workgroup
+        return across, down + self.entries[number].rows_beside, layers
 
     def without_boxes(self) -> Step:
         """The step for a driver that describes no boxes: without the entries that take such descriptions."""

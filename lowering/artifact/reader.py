@@ -54,7 +54,6 @@ _SYMBOL_CHARACTERS: Final = 1024
 _ELEMENTS: Final = 1 << 16  # of an invocation
 # The word of a step's flags -> what it says.
 _FLAGS: Final = [{name: bool(word & bit) for name, bit in STEP_FLAGS.items()} for word in range(sum(STEP_FLAGS.values()) + 1)]
-_HIDDEN: Final = (("cooperative", SlotKind.ARRIVALS), ("persistent", SlotKind.GROUPS))
 
 # ---------------------------------------------------------------- the interface
 
@@ -170,15 +169,17 @@ def _step(section: Section, row: Row, interface: Interface, sizes: Sequence[DimE
         raise section.fault(f"its slots take {end} bytes, its argument block has {block_bytes}")
     layout = Layout(made, block_bytes, section.wide(wide, interface.buffers, interface.dims))
     set_flags = _FLAGS[flags]
-    kinds = [slot.kind for slot in made]
-    for flag, kind in _HIDDEN:
-        if set_flags[flag] != (kind in kinds):
-            raise section.fault(f"a {flag} step has a slot of kind {kind.value}, and no other step has one")
     found = _images(section, section.take("images", images), target, layout, interface)
     functions = _entries(section, section.take("entries", entries), interface, sizes, found[0])
     if not over and any(entry.elements > 1 for entry in functions):
         raise section.fault("an entry works on several elements at once, and the grid counts workgroups")
     step = Step(found, functions, layout, (x, y, z), Grid(bool(over), extents), workgroup_bytes, **set_flags)
+    if any(x * (y + entry.rows_beside) * z > MAX_WORKGROUP for entry in functions):
+        raise section.fault(f"an entry has more than {MAX_WORKGROUP} invocations a workgroup")
+    kinds = [slot.kind for slot in made]
+    for flag, needed, kind in (("cooperative", step.cooperative, SlotKind.ARRIVALS), ("persistent or walking", step.has_groups, SlotKind.GROUPS)):
+        if needed != (kind in kinds):
+            raise section.fault(f"a {flag} step has a slot of kind {kind.value}, and no other step has one")
     if found[0].program is not None:
         _reference_part().check_program(section, step)
     return step

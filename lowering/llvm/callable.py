@@ -4,6 +4,8 @@ The code decides nothing twice: where sizes, addresses and the grid keep every r
 one does not, or a number leaves 64 bits on the way, it gives the status of the first rule that is broken, in the order of exported C
 (`vyre_py/export/arguments.py`); the words are `bind`'s. It is one straight line: every rule is computed, and what breaks one sets a flag. Nothing in it
 belongs to a kind of device but the limits.
+
+One module because all of it writes one function.
 """
 
 from __future__ import annotations
@@ -356,12 +358,22 @@ def _boxed(line: _PlanLines, step: Step, addresses: Mapping[str, str], numbers: 
     return number
 
 
+def _walked(line: _PlanLines, step: Step, counts: list[str], fits: Sequence[int], result: str) -> None:
+    """The workgroups of an entry that walks, where another does not, go to the grid."""
+    for number in [number for number, entry in enumerate(step.entries) if entry.walks]:
+        chosen = line.emit(f"icmp eq i32 {result}, {number}")
+        total = line.emit(f"mul i64 {line.emit(f'mul i64 {counts[0]}, {counts[1]}')}, {counts[2]}")
+        along = line.emit(f"call i64 @llvm.smin.i64(i64 {total}, i64 {fits[number]})")
+        for axis, walked in enumerate((along, "1", "1")):
+            _store(line, "%grid", 24 + 8 * axis, "i64", line.emit(f"select i1 {chosen}, i64 {walked}, i64 {line.word('%grid', 3 + axis)}"))
+
+
 def plan_code(
     interface: Interface, step: Step, limits: tuple[int, int, int], elements: int, size_bytes: int, fits: Sequence[int] = (),
     encoder: BoxEncoder | None = None,
 ) -> PlanCode | None:  # fmt: skip
-    """The code for a step of a device whose grids, buffers' elements and buffers' bytes have these limits. `fits` says how many workgroups of each entry of a
-    persistent one run at once; `encoder` makes descriptions of boxes, without which no entry is chosen that takes them. None where
+    """The code for a step of a device whose grids, buffers' elements and buffers' bytes have these limits. `fits` says how many workgroups of each
+    entry run at once, where any walks through the grid; `encoder` makes descriptions of boxes, without which no entry is chosen that takes them. None where
     the step has arguments that the driver keeps for each launch: grid barriers, scans, reports, words that end it."""
     if any(slot.kind not in _TAKEN for slot in step.layout.slots):
         return None
@@ -384,6 +396,7 @@ def plan_code(
     numbers = _entry(line, step, addresses, counts, fits)
     _refuse(line, empty, general)
     result = _boxed(line, step, addresses, numbers, empty, encoder)
+    _walked(line, step, counts, fits, result)
     head = f"define i32 @{PLAN_SYMBOL}(ptr %addresses, ptr %sizes, ptr %params, ptr %block, ptr %grid) {{"
     return PlanCode("\n".join([_CEIL_DIV, head, *line.lines, f"  ret i32 {result}", "}", ""]), params, at)
 

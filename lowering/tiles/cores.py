@@ -31,9 +31,10 @@ from vyre_py.ir.language.types import bf16, f16, u16, u32
 from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.layout import element_count
-from vyre_py.lowering.tiles.boxes import BoxRewrite, plan_boxes
+from vyre_py.lowering.tiles.boxes import plan_boxes
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
 from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, RingTooLarge, Strip
+from vyre_py.lowering.tiles.roles import CLUSTER, RoleRewrite
 from vyre_py.lowering.tiles.tensor import (
     TOGETHER,
     WARP,
@@ -51,7 +52,6 @@ __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
 _GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element
 _PAIR: Final = 2  # elements that a lane stores together as it has them
-_BAND: Final = 8  # rows of the grid
 # What warpgroups signal each other: that the second has done with strips, and that the other may begin its products.
 _DONE, _TURN = 0, 1
 _BOTH: Final = 2
@@ -82,7 +82,7 @@ def _workgroup_bytes(memory: Memory) -> int:
     return element_count(memory) * memory.type.size_bytes if memory.space is Space.WORKGROUP else 0
 
 
-class _CoresRewrite(BoxRewrite):
+class _CoresRewrite(RoleRewrite):
     _is_absent: Atom | None = None  # whether what is copied now is zeros
 
     def __init__(self, program: Program, target: str, memory_bytes: int, ring_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool) -> None:
@@ -94,8 +94,9 @@ class _CoresRewrite(BoxRewrite):
             self.refuse(str(large), large.help)
         if boxes:
             plan_boxes(program, self._plan)
-        self.memories += [*self._plan.memories, *[ring.arrivals for ring in self._plan.rings.values() if ring.arrivals is not None]]
         self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers))
+        self._find_producer()
+        self.memories += [*self._plan.memories, *[memory for ring in self._plan.rings.values() for memory in ring.counters]]
         if wide:
             self.see(self._viewed())
         self._ends = {self.program.match[loop]: loop for loop in self._plan.rings}
@@ -121,22 +122,8 @@ class _CoresRewrite(BoxRewrite):
         self._bind_lanes()
         # The same for all lanes, which the assembler sees.
         self._warpgroup = self.shuffled("broadcast", self.m("shr", self.index, 7), word(0)) if self._plan.of_warpgroups else word(0)
-        self._grid_places = self._raster()
+        self._part_roles(self._copy_ahead)
         return super().run()
-
-    def _raster(self) -> dict[str, Atom]:
-        """The workgroup's place along x and y, by query, in an order in which workgroups that run at once share more of what they load: down several rows of
-        the grid, then on to the next column of these."""
-        m = self.m
-        x, y = m("workgroup_id.x"), m("workgroup_id.y")
-        first = m("and", y, 0xFFFFFFFF - (_BAND - 1))
-        rows, within = m("min", m("sub", m("num_workgroups.y"), first), word(_BAND)), m("add", m("mul", m("and", y, _BAND - 1), m("num_workgroups.x")), x)
-        column, row = self.var(u32, m("shr", within, _BAND.bit_length() - 1)), self.var(u32, m("and", within, _BAND - 1))
-        self.if_(m("lt", rows, word(_BAND)))  # no other rows than the last ones take divisions
-        self.set(column, m("div", within, rows))
-        self.set(row, m("rem", within, rows))
-        self.end()
-        return {"workgroup_id.x": self.get(column), "workgroup_id.y": m("add", first, self.get(row))}
 
     def layout_of(self, value: Value) -> TileLayout:
         return self._layouts.values.get(value.id, self.invocations)
@@ -219,11 +206,13 @@ class _CoresRewrite(BoxRewrite):
             loop = self._ends[index]
             self._told.pop(loop, lambda: None)()
             self.copy(index)
-            self._end_copies(self._plan.rings[loop], self._counters[loop], is_nested=self._plan.block_of(loop) >= 0)
+            if self._plan.rings[loop].freed is None:
+                self._end_copies(self._plan.rings[loop], self._counters[loop], is_nested=self._plan.block_of(loop) >= 0)
             if self._takes_turns(self._plan.rings[loop]):
                 for number in (_DONE, _TURN):
                     self._signal(number, 0, waits=1)
             self._end_products(loop)
+            self._free_last(loop)
         elif cores_take(s):
             assert isinstance(s, Tile)  # what tensor cores take
             if index in self._plan.of_warpgroups:
@@ -242,20 +231,13 @@ class _CoresRewrite(BoxRewrite):
         self._begin_products(ring)
         if self._plan.block_of(loop) >= 0:
             self.barrier()  # others may still load from the strips
-        self._begin_arrivals(ring)
-        for index, strip in ring.staying.items():
-            self._copy(index, strip, ring, word(0), word(0))
-        turn = self.for_(word(0), word(ring.ahead), word(1))
-        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn, self.m("eq", turn, word(0)) if ring.late else None)
-        self.end()
-        if ring.is_waited_for_ahead:
-            self._await_copies(ring, word(0), ring.ahead - 1)
-            self.barrier()
+        if ring.freed is None:
+            self._begin_copies(s, ring, start, step)
         takes_turns = self._takes_turns(ring)
         if takes_turns:
             for number in (_DONE, _TURN):
                 self._signal(number, 1, waits=0)
-        counter = self.var(u32, word(0))
+        counter = self._counter(loop, ring)
         value = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
         self.map[s.bound.id] = value
         turn_now = self.get(counter)
@@ -263,8 +245,8 @@ class _CoresRewrite(BoxRewrite):
         self._now[loop], self._turns[loop], self._counters[loop] = self.m("rem", turn_now, ring.count), turn_now, counter
         if not ring.is_waited_for_ahead:
             self._await_copies(ring, turn_now, ring.ahead - 1)
-            self.barrier()
-
+            if ring.freed is None:
+                self.barrier()
         if takes_turns:
             self._signal(_TURN, _BOTH, waits=1)
 
@@ -285,9 +267,22 @@ class _CoresRewrite(BoxRewrite):
             copy_ahead()
 
         # The loop's first product is begun before: it goes on meanwhile. Where warpgroups take turns all are, and copies go beside what follows.
-        self._due[loop] = hand_over if takes_turns else copy_ahead
+        if ring.freed is None:
+            self._due[loop] = hand_over if takes_turns else copy_ahead
         if takes_turns:
             self._told[loop] = tell
+
+    def _begin_copies(self, s: For, ring: Ring, start: Atom, step: Atom) -> None:
+        """Begins the copies of a loop's first turns, and what is copied once."""
+        self._begin_arrivals(ring)
+        for index, strip in ring.staying.items():
+            self._copy(index, strip, ring, word(0), word(0))
+        turn = self.for_(word(0), word(ring.ahead), word(1))
+        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn, self.m("eq", turn, word(0)) if ring.late else None)
+        self.end()
+        if ring.is_waited_for_ahead:
+            self._await_copies(ring, word(0), ring.ahead - 1)
+            self.barrier()
 
     def _takes_turns(self, ring: Ring) -> bool:
         """Whether two warpgroups take turns at the tensor cores in a loop: one computes between its products while tensor cores have those of the other."""
@@ -323,7 +318,7 @@ class _CoresRewrite(BoxRewrite):
         s = self.program.body[index]
         assert isinstance(s, TileLoad)  # of a ring
         if ring.arrivals is not None:
-            self._copy_boxes(s, strip, ring, number, self._is_absent, turn)
+            self._copy_boxes(s, strip, ring, number, self._is_absent, turn, parts=CLUSTER if index in ring.shared else 1)
             return
         count, total = self.invocations.count, strip.rows * strip.length // strip.lanes
         first = self.m("mul", number, strip.groups)

@@ -120,7 +120,9 @@ class _Source:
 class Ring:
     """A loop whose factors are copied ahead: its `products`; their `loads`, each with the strip that it fills; those that are `staying`, copied once; the
     `slice`, statements that compute offsets; products that are `late`, each with the variable that it adds to, and the loads for them, which go with the
-    turn behind theirs. There are `count` strips, and copies are begun so many turns `ahead`. Where boxes fill them, `arrivals` counts what has come to each."""
+    turn behind theirs. There are `count` strips, and copies are begun so many turns `ahead`. Where boxes fill them, `arrivals` counts what has come to each.
+    Where other invocations begin these than compute, `freed` counts the warpgroups that have done with each; the loads of `shared` are the same for
+    neighbours of a cluster."""
 
     products: set[int] = field(default_factory=set)
     loads: dict[int, Strip] = field(default_factory=dict)
@@ -131,12 +133,18 @@ class Ring:
     count: int = _FEWEST
     ahead: int = 1
     arrivals: Memory | None = None
+    freed: Memory | None = None
+    shared: set[int] = field(default_factory=set)
 
     @property
     def is_spare(self) -> bool:
         """Whether a strip is spared while the product of the turn before is still computed."""
         return self.count - self.ahead > 1
 
+    @property
+    def counters(self) -> list[Memory]:
+        """The arrays that count for its strips."""
+        return [memory for memory in (self.arrivals, self.freed) if memory is not None]
 
     @property
     def is_waited_for_ahead(self) -> bool:

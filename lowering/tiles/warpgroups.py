@@ -94,6 +94,8 @@ class WarpgroupRewrite(ViewedRewrite):
         if lasting is not None:
             self._lasting.setdefault(loop, []).append((lasting, flight))
             self._land(flight, lasts=True)
+            if index == max(ring.products):
+                self._free_before(loop)
             self.keep(s.bound, Shared(s.bound.type.shape, layout, {r: self.load(flight.sums, (at,)) for r, at in flight.places.items()}))
             return
 
@@ -102,6 +104,9 @@ class WarpgroupRewrite(ViewedRewrite):
             return self.load(flight.sums, (flight.places[register],))
 
         self.keep(s.bound, Shared(s.bound.type.shape, layout, self.lazy(s.bound, flight.places, landed, len(flight.places))))
+
+    def _free_before(self, loop: int) -> None:
+        """Behind a wait for all products but those of the turn at hand: the strips of the turn before are free, which nobody waits for here."""
 
     def _fly(self, index: int, s: Tile, acc: Shared | None, *, adds: bool = False) -> _Flight:
         """Begins a product, which is added to a tile, if there is one, or if it `adds` to what its sums are already."""

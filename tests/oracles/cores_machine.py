@@ -4,28 +4,32 @@ every place and every swizzle is looked at without a GPU. Sums are rounded once,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from vyre_py.ir.interpret.arguments import Arguments
-from vyre_py.ir.interpret.lanes import Batches
+from vyre_py.ir.interpret.lanes import Batches, Lanes
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.reports import Reports
 from vyre_py.ir.language.nodes import (
     ArrivalsExpect,
     ArrivalsSet,
+    ArrivalsTell,
     ArrivalsWait,
     Atom,
     BoxCopy,
+    ClusterBarrier,
     MatrixLoad,
     Memory,
     Space,
     StripCopy,
     TensorCore,
+    WarpgroupBarrier,
     WarpgroupProduct,
+    WarpgroupRegisters,
     WarpgroupSignal,
     WarpgroupWait,
 )
@@ -33,6 +37,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.lowering.layout import element_count
+from vyre_py.lowering.tiles.grid_walk import walks_grid
 
 __all__ = ["run"]
 
@@ -41,18 +46,21 @@ _G, _T = _LANE // 4, _LANE % 4
 
 
 class _Turn:
-    """What counts the bytes of a turn, for each invocation: what is expected, and has been begun, whether it is all; and the boxes themselves, which are
-    copied when somebody waits."""
+    """What counts in a turn: who arrived, the bytes that are expected, and those that are begun; the boxes themselves, which are copied when somebody waits;
+    and the turns of other elements that were waited for before, and had not ended: an invocation that copies is run before those that read."""
 
-    def __init__(self, lanes: int) -> None:
-        self.expected, self.begun, self.closed = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64), np.zeros(lanes, np.bool_)
+    def __init__(self) -> None:
+        self.arrived = self.expected = self.begun = 0
         self.boxes: list[Callable[[], None]] = []
+        self.behind: list[tuple[list[_Turn], int]] = []
 
 
 class _CoresMachine(Machine):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._arrivals: dict[Memory, list[list[_Turn]]] = {}  # by array and element: its turns, the last of which is the one at hand
+        self._needed: dict[Memory, int] = {}  # by array: how many arrive in a turn
+        self._behind: list[tuple[list[_Turn], int]] = []  # turns that were waited for, and had not ended
 
     def _of_warps(self, values: Array) -> Array:
         """Values by warp and lane."""
@@ -131,44 +139,71 @@ class _CoresMachine(Machine):
             self._add(s.memory, 4 * column, product[..., 8 * column : 8 * column + 8].reshape(-1, 16, 8), adds=bool(s.adds))
         return index + 1
 
-    def _wait(self, index: int, s: WarpgroupWait | WarpgroupSignal) -> int:
+    def _wait(self, index: int, s: WarpgroupWait | WarpgroupSignal | WarpgroupBarrier | WarpgroupRegisters) -> int:
         return index + 1
 
     # ---- boxes
 
+    def require_end(self) -> None:
+        """Nobody waits for what never comes, and nothing comes for which nobody waited."""
+        assert not self._behind
+        assert not any(turn.boxes for elements in self._arrivals.values() for turns in elements for turn in turns)
+
     def _arrivals_set(self, index: int, s: ArrivalsSet) -> int:
         there = self._arrivals.pop(s.memory, None)
-        assert (there is None) is bool(s.begins)
-        assert all(not turns[-1].begun.any() for turns in there or ()), "a box is still to come"
-        if s.begins:
-            self._arrivals[s.memory] = [[_Turn(self.lanes.count)] for _ in range(element_count(s.memory))]
+        assert (there is None) is bool(s.arrivals)
+        assert all(not turns[-1].begun for turns in there or ()), "a box is still to come"
+        if s.arrivals:
+            self._arrivals[s.memory], self._needed[s.memory] = [[_Turn()] for _ in range(element_count(s.memory))], s.arrivals
         return index + 1
 
+    def _same(self, atom: Atom) -> int:
+        (same,) = set(np.broadcast_to(self._atom(atom), self.lanes.count)[self.active].tolist())
+        return int(same)
+
     def _turns(self, memory: Memory, number: Atom) -> list[_Turn]:
-        (which,) = set(np.broadcast_to(self._atom(number), self.lanes.count)[self.active].tolist())
-        return self._arrivals[memory][which]
+        return self._arrivals[memory][self._same(number)]
+
+    def _arrive(self, memory: Memory, turns: list[_Turn], count: int) -> None:
+        turns[-1].arrived += count
+        assert turns[-1].arrived <= self._needed[memory]
+        if turns[-1].arrived == self._needed[memory]:
+            turns.append(_Turn())
 
     def _arrivals_expect(self, index: int, s: ArrivalsExpect) -> int:
         turns = self._turns(s.memory, s.args[0])
-        turns[-1].expected[self.active] += s.expected
+        assert self.active[s.by]
+        turns[-1].expected += s.expected
+        turns[-1].behind += self._behind
+        self._behind = []
         if s.closes:
-            turns[-1].closed[self.active] = True
-            turns.append(_Turn(self.lanes.count))
+            self._arrive(s.memory, turns, 1)
+        return index + 1
+
+    def _arrivals_tell(self, index: int, s: ArrivalsTell) -> int:
+        if self._same(s.args[1]):
+            self._arrive(s.memory, self._turns(s.memory, s.args[0]), int(self.active.reshape(-1, 128).all(axis=1).sum()))
         return index + 1
 
     def _arrivals_wait(self, index: int, s: ArrivalsWait) -> int:
-        turns = self._turns(s.memory, s.args[0])
-        (number,) = set(np.broadcast_to(self._atom(s.args[1]), self.lanes.count)[self.active].tolist())
-        assert number in (len(turns) - 2, len(turns) - 3), "a turn that has not begun, or that one may not tell from the next"
+        turns, number = self._turns(s.memory, s.args[0]), int(np.int32(np.uint32(self._same(s.args[1]))))
+        if number >= len(turns) - 1:
+            self._behind.append((turns, number))
+            return index + 1
+        if number < 0:
+            return index + 1
         turn = turns[number]
-        assert turn.closed[self.active].all() and np.array_equal(turn.expected[self.active], turn.begun[self.active])
+        for other, ended in turn.behind:
+            assert ended < len(other) - 1, "what would be waited for without end"
+        assert turn.expected == turn.begun
         while turn.boxes:
             turn.boxes.pop(0)()
         return index + 1
 
     def _box_copy(self, index: int, s: BoxCopy) -> int:
         size, index_of, workgroup = s.memory.type.size_bytes, self.lanes.local_index.astype(np.int64), math.prod(self.program.workgroup)
-        first, origin = self._atom(s.args[0]).astype(np.int64), [self._atom(a).astype(np.int64) for a in s.args[2:]]
+        first, *origin = [np.broadcast_to(self._atom(a), self.lanes.count)[s.by].astype(np.int64) for a in (s.args[0], *s.args[2:])]
+        assert self.active[s.by]
         row_bytes, lanes = s.box[-1] * size, 16 // size
         groups = row_bytes // 16
         moves = []
@@ -183,30 +218,47 @@ class _CoresMachine(Machine):
             # What is outside below is so above, too.
             found = self.banks[s.source].load(tuple([np.where(b < 0, 0xFFFFFFFF, b).astype(np.uint32) for b in beyond]))
             to = (np.broadcast_to(place, inside.shape).astype(np.uint32), (column % lanes).astype(np.uint32))
-            moves.append((to, np.broadcast_to(found, inside.shape), self.active & inside))
-            self.banks[s.memory].store(to, np.full(inside.shape, 77).astype(s.memory.type.dtype), self.active & inside)  # until it has come
+            moves.append((to, np.broadcast_to(found, inside.shape), inside))
+            self.banks[s.memory].store(to, np.full(inside.shape, 77).astype(s.memory.type.dtype), inside)  # until it has come
         turns = self._turns(s.arrivals, s.args[1])
         # It comes with the turn that was closed last, or with the next to be closed.
-        turn = turns[-2] if len(turns) > 1 and (turns[-2].begun < turns[-2].expected)[self.active].all() else turns[-1]
-        turn.begun[self.active] += math.prod(s.box) * size
+        turn = turns[-2] if len(turns) > 1 and turns[-2].begun < turns[-2].expected else turns[-1]
+        turn.begun += math.prod(s.box) * size
         turn.boxes += [partial(self.banks[s.memory].store, *move) for move in moves]
         return index + 1
 
 
 _CoresMachine.steps = Handlers("the oracle", {
     **Machine.steps, StripCopy: _CoresMachine._strip_copy, MatrixLoad: _CoresMachine._matrix_load, TensorCore: _CoresMachine._tensor_core,
-    WarpgroupProduct: _CoresMachine._warpgroup_product, WarpgroupWait: _CoresMachine._wait, WarpgroupSignal: _CoresMachine._wait,
-    ArrivalsSet: _CoresMachine._arrivals_set, ArrivalsExpect: _CoresMachine._arrivals_expect, ArrivalsWait: _CoresMachine._arrivals_wait,
-    BoxCopy: _CoresMachine._box_copy,
+    WarpgroupProduct: _CoresMachine._warpgroup_product,
+    **dict.fromkeys((WarpgroupWait, WarpgroupSignal, WarpgroupBarrier, WarpgroupRegisters, ClusterBarrier), _CoresMachine._wait),
+    ArrivalsSet: _CoresMachine._arrivals_set, ArrivalsExpect: _CoresMachine._arrivals_expect, ArrivalsTell: _CoresMachine._arrivals_tell,
+    ArrivalsWait: _CoresMachine._arrivals_wait, BoxCopy: _CoresMachine._box_copy,
 }, without=WITHOUT_TILES)  # fmt: skip
 
 
-def run(program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """Runs a Program of invocations to its end; arrays of written buffers are changed in place."""
+class _Walking(Lanes):
+    """One of so many workgroups that walk through a grid."""
+
+    launched = 1
+
+    def _answer(self, name: str) -> Array:
+        answers = {"workgroup_id.x": self.first, "workgroup_id.y": 0, "workgroup_id.z": 0, "launched_workgroups.x": self.launched}
+        return np.array([answers[name]], np.uint32) if name in answers else super()._answer(name)
+
+
+def run(program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int], launched: int = 1) -> None:
+    """Runs a Program of invocations to its end; arrays of written buffers are changed in place. So many workgroups are launched of one that walks."""
     bound = Arguments(program, arguments, sizes)
     with np.errstate(all="ignore"):
-        batches = Batches(program, bound)
+        batches: Iterable[Lanes] = Batches(program, bound)
+        assert isinstance(batches, Batches)
         if any(isinstance(s, BoxCopy) for s in program.body):
             batches.at_once = 1  # so that control is the same for all
+        if walks_grid(program):
+            _Walking.launched = launched
+            batches = [_Walking(program.workgroup, batches.groups, number, 1, program.subgroup) for number in range(launched)]
         for lanes in batches:
-            _CoresMachine(program, bound, lanes, Reports()).run()
+            machine = _CoresMachine(program, bound, lanes, Reports())
+            machine.run()
+            machine.require_end()

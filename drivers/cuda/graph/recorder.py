@@ -76,7 +76,7 @@ class KernelNode:
         self._block = (ctypes.c_char * len(kernel.block)).from_buffer_copy(kernel.block)
         self._pointers = _one_by_one(kernel, ctypes.addressof(self._block))
         self._parameters = _NodeParameters(
-            int(module.function), kernel.grid, plan.step.workgroup, module.workgroup_bytes, ctypes.addressof(self._pointers), None, None, None
+            int(module.function), kernel.grid, plan.workgroup, module.workgroup_bytes, ctypes.addressof(self._pointers), None, None, None
         )
         self._entry = plan.entry
 

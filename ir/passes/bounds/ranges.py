@@ -250,7 +250,7 @@ class Ranges:
         size = workgroup["xyz".index(axis)]
         groups = WORD_MAX // size  # invocations per axis stay below 2^32
         return {
-            "local_id": Range(0, size - 1), "workgroup_size": exactly(size), "num_workgroups": Range(0, groups),
+            "local_id": Range(0, size - 1), "workgroup_size": exactly(size), "num_workgroups": Range(0, groups), "launched_workgroups": Range(0, WORD_MAX),
             "workgroup_id": Range(0, max(0, groups - 1)), "global_id": Range(0, max(0, groups * size - 1)),
         }[kind]  # fmt: skip
 

@@ -19,7 +19,6 @@ from vyre_py.lowering.artifact.parts import Entry, Image
 from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
-from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.llvm.gpu import dependent
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
@@ -36,7 +35,9 @@ from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.stages import Stopwatch
 from vyre_py.lowering.target import WITH_WARPGROUPS, Target
-from vyre_py.lowering.views import WithViews, boxes_of, viewed
+from vyre_py.lowering.tiles.grid_walk import walks_grid
+from vyre_py.lowering.tiles.roles import CLUSTER
+from vyre_py.lowering.views import WithViews, layout_of, viewed
 
 __all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
 
@@ -162,7 +163,7 @@ def _written(optimised: Optimised, options: CompileOptions) -> _Written:
     write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
     workgroup_bytes = write(optimised, symbol=symbol)
     for number, (name, coarsened) in enumerate(better.items()):
-        entries.insert(number, Entry(f"{symbol}_{name}", coarsened.needs, coarsened.elements, _details(coarsened)))
+        entries.insert(number, Entry(f"{symbol}_{name}", coarsened.needs, coarsened.elements, _details(coarsened, optimised.program)))
         workgroup_bytes = max(workgroup_bytes, write(optimised, symbol=entries[number].symbol, coarsened=coarsened))
     return _Written(module, tuple(entries), workgroup_bytes, level, generation)
 
@@ -188,14 +189,20 @@ def _better(optimised: Optimised, options: CompileOptions) -> dict[str, Coarsene
     return {} if coarsened is None else {f"x{coarsened.elements}": coarsened}
 
 
-def _boxes(coarsened: Coarsened) -> int:
-    """How many descriptions of boxes a kernel takes."""
-    return len({(s.source, s.box) for s in coarsened.optimised.program.body if isinstance(s, BoxCopy)})
+def _boxes(coarsened: Coarsened) -> list[BoxCopy]:
+    """A copy of each kind of box that a kernel takes a description of, in the order of these."""
+    return list({(s.source, s.box): s for s in coarsened.optimised.program.body if isinstance(s, BoxCopy)}.values())
 
 
-def _details(coarsened: Coarsened) -> dict[str, int]:
-    """What the driver is told of a kernel."""
-    return {"boxes": count} if (count := _boxes(coarsened)) else {}
+def _details(coarsened: Coarsened, program: Program) -> dict[str, int]:
+    """What the driver is told of a kernel, beside that of a Program."""
+    made, boxes = coarsened.optimised.program, _boxes(coarsened)
+    shared = sum([1 << number for number, s in enumerate(boxes) if s.shared >= 0])
+    told = {
+        "boxes": len(boxes), "rows_beside": made.workgroup[1] - program.workgroup[1], "walks": int(walks_grid(made)),
+        "cluster": CLUSTER if shared else 0, "shared_boxes": shared,
+    }  # fmt: skip
+    return {name: number for name, number in told.items() if number}
 
 
 def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
@@ -238,7 +245,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     if target.arch not in ARCHITECTURES:
         raise Unsupported("LLVM", [Missing(f"target {target}", help=f"the newest is sm_{max(int(a.strip('smaf_')) for a in ARCHITECTURES)}")])
     program = optimised.program
-    if (size_bytes := lay_out(program, options, boxes_of(optimised)).size_bytes) > _PARAMETER_BYTES:
+    if (size_bytes := layout_of(optimised, options).size_bytes) > _PARAMETER_BYTES:
         raise Unsupported(who, [Missing(f"{size_bytes} bytes of arguments", help=f"the limit is {_PARAMETER_BYTES}")])
     fast = _is_fast(optimised, options)
     watch = Stopwatch()

@@ -20,12 +20,14 @@ from vyre_py.ir.language.nodes import (
     FENCES,
     ArrivalsExpect,
     ArrivalsSet,
+    ArrivalsTell,
     ArrivalsWait,
     Atom,
     Atomic,
     Barrier,
     BoxCopy,
     Break,
+    ClusterBarrier,
     Const,
     Continue,
     CopyAsync,
@@ -57,7 +59,9 @@ from vyre_py.ir.language.nodes import (
     UniformLoad,
     Value,
     Var,
+    WarpgroupBarrier,
     WarpgroupProduct,
+    WarpgroupRegisters,
     WarpgroupSignal,
     WarpgroupWait,
 )
@@ -95,7 +99,8 @@ from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.rows import Row, element_rows
-from vyre_py.lowering.views import boxes_of
+from vyre_py.lowering.tiles.grid_walk import walks_grid
+from vyre_py.lowering.views import layout_of
 
 __all__ = ["write_kernel"]
 
@@ -108,9 +113,12 @@ _POINTERS: Final[Mapping[Space, str]] = {
 }
 
 _PLAIN: Final = CompileOptions()
+# The barrier of those that compute: not the workgroup's, 0, at which those that copy wait for the end meanwhile (a cluster's barrier is that, too, where it has
+# one workgroup), nor one of those behind it, by which warpgroups signal each other.
+_BARRIER: Final = 8
 
 # Query -> the special register, where the grid is what was launched.
-_QUERIES: Final[Mapping[str, str]] = {"workgroup_id": "ctaid", "num_workgroups": "nctaid"}
+_QUERIES: Final[Mapping[str, str]] = {"workgroup_id": "ctaid", "num_workgroups": "nctaid", "launched_workgroups": "nctaid"}
 
 
 class _SimtWalk:
@@ -148,9 +156,11 @@ class _SimtWalk:
         self.blocks: list[Block] = []
         self.words: dict[SlotKind, str] = {}
         self.groups: list[str] = []
+        self.walks = walks_grid(self.program)
         self.places: tuple[str, str, str] | None = None  # of a workgroup whose number is a ticket
         self.scans: GridScans | None = None
         self.prefix = ""  # of the names of its tables
+        self.limits = ""  # attributes of the kernel
         self.parameters: dict[Memory, str] = {}  # of a function: the names of its operands
         self.result: Memory | None = None
         self.layout = layout
@@ -302,11 +312,13 @@ class _SimtWalk:
         return self._register("tid", axis) if name == "local_id" else self._grid(name, axis)
 
     def _grid(self, query: str, axis: str) -> str:
-        """The workgroup's place in the grid, or the grid's size."""
+        """The workgroup's place in the grid, the grid's size, or how many workgroups walk through it."""
         if self.places is not None and query == "workgroup_id":
             return self.places["xyz".index(axis)]
-        if self.groups:
-            return (PLACES if query == "workgroup_id" else self.groups)["xyz".index(axis)]
+        if query == "num_workgroups" and (self.walks or self.options.persistent):
+            return self.groups["xyz".index(axis)]
+        if self.options.persistent:
+            return PLACES["xyz".index(axis)]
         return self._register(_QUERIES[query], axis)
 
     def let(self, index: int, s: Let) -> None:
@@ -516,6 +528,17 @@ class _SimtWalk:
     def warpgroup_signal(self, index: int, s: WarpgroupSignal) -> None:
         self.cores.signal(s)
 
+    def warpgroup_barrier(self, index: int, s: WarpgroupBarrier) -> None:
+        self.cores.fence()
+        self.w.line(f'call void asm sideeffect "bar.sync {_BARRIER}, {s.count};", "~{{memory}}"() convergent')
+
+    def cluster_barrier(self, index: int, s: ClusterBarrier) -> None:
+        self.boxes.meet()
+
+    def warpgroup_registers(self, index: int, s: WarpgroupRegisters) -> None:
+        self.limits = ' "nvvm.minctasm"="1"'  # the assembler takes no heed of it otherwise
+        self.w.line(f'call void asm sideeffect "setmaxnreg.{"inc" if s.more else "dec"}.sync.aligned.u32 {s.count};", ""() convergent')
+
     # ---- copies into workgroup memory
 
     def arrivals_set(self, index: int, s: ArrivalsSet) -> None:
@@ -523,6 +546,9 @@ class _SimtWalk:
 
     def arrivals_expect(self, index: int, s: ArrivalsExpect) -> None:
         self.boxes.expect(s)
+
+    def arrivals_tell(self, index: int, s: ArrivalsTell) -> None:
+        self.boxes.tell(s)
 
     def arrivals_wait(self, index: int, s: ArrivalsWait) -> None:
         self.boxes.wait(s)
@@ -682,8 +708,10 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
     Break: _SimtWalk.break_, Continue: _SimtWalk.continue_, Return: _SimtWalk.return_, Barrier: _SimtWalk.barrier, GridBarrier: _SimtWalk.grid_barrier,
     Subgroup: _SimtWalk.together, TensorCore: _SimtWalk.tensor_core, MatrixLoad: _SimtWalk.matrix_load,
     WarpgroupProduct: _SimtWalk.warpgroup_product, WarpgroupWait: _SimtWalk.warpgroup_wait,
-    WarpgroupSignal: _SimtWalk.warpgroup_signal,
-    ArrivalsSet: _SimtWalk.arrivals_set, ArrivalsExpect: _SimtWalk.arrivals_expect, ArrivalsWait: _SimtWalk.arrivals_wait, BoxCopy: _SimtWalk.box_copy,
+    WarpgroupSignal: _SimtWalk.warpgroup_signal, WarpgroupBarrier: _SimtWalk.warpgroup_barrier, WarpgroupRegisters: _SimtWalk.warpgroup_registers,
+    ClusterBarrier: _SimtWalk.cluster_barrier,
+    ArrivalsSet: _SimtWalk.arrivals_set, ArrivalsExpect: _SimtWalk.arrivals_expect, ArrivalsTell: _SimtWalk.arrivals_tell,
+    ArrivalsWait: _SimtWalk.arrivals_wait, BoxCopy: _SimtWalk.box_copy,
     GridScan: _SimtWalk.grid_scan,
     CopyAsync: _SimtWalk.copy_async, StripCopy: _SimtWalk.strip_copy, CopyCommit: _SimtWalk.copy_commit, CopyWait: _SimtWalk.copy_wait,
 }, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip
@@ -714,7 +742,7 @@ def write_kernel(
 
     To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
     """
-    layout = lay_out(optimised.program, options, boxes_of(optimised))
+    layout = layout_of(optimised, options)
     walk = _SimtWalk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
     _HANDLERS.require(walk.program)
     w = walk.w
@@ -742,5 +770,5 @@ def write_kernel(
         w = write_walk(module, body, arguments, walk.groups, flag=flag, clears=workgroup_bytes > 0, copies=bool(walk.copied.loads), dependent=options.dependent)
     size = ",".join(map(str, walk.program.workgroup))
     parameters = ", ".join(f"{type_} {attributes}{name}" for type_, attributes, name in walk.signature)
-    w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{subnormals}{walk.lines.attached}')
+    w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{walk.limits}{subnormals}{walk.lines.attached}')
     return workgroup_bytes

@@ -206,6 +206,48 @@ def test_boxes_are_left_out_where_somebody_says_so(artifact: Artifact) -> None:
     assert [entry.symbol for entry in part.steps[0].entries] == [WIDE, PLAIN] and not part.steps[0].layout.boxes
 
 
+@pytest.fixture(scope="module")
+def walking() -> Artifact:
+    """A product of which other invocations copy than compute."""
+    made = compile_for(vp.ops.matmul(vp.bf16, tiles=(128, 64, 64)), [parse_target("compute_90a")], vp.CompileOptions(opt=2))
+    return Artifact.from_bytes(made.to_bytes())
+
+
+CLUSTER = 4  # the number of the attribute
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "grid", "cluster"), [(1280, 136, 8, True), (1152, 136, 8, False), (128, 136, 3, False), (200, 136, 6, True), (1280, 128, 8, False)]
+)
+def test_a_kernel_that_walks_is_launched_with_the_invocations_that_copy(
+    fake: FakeGraphDriver, device: CudaDevice, walking: Artifact, m: int, n: int, grid: int, cluster: bool
+) -> None:
+    """As many workgroups as run at once; in clusters where the grid has an even number of rows, and those of `b` are no whole lines of L2; native code does
+    without these."""
+    pipeline = device.load(walking)
+    a, b, c = matrices(device, m, n)
+    (boxes, *_), groups = pipeline.part.steps[0].entries, [slot.offset_bytes for slot in pipeline.part.steps[0].layout.slots if slot.axis is not None]
+    assert (boxes.walks, boxes.cluster, boxes.rows_beside) == (True, 2, 4)
+    launch, entry = pipeline.bind(a=a, b=b, c=c), pipeline.callable()
+    for call, clustered in ((launch, cluster), (lambda: entry(a, b, c), False), (device.sequence(launch), cluster)):
+        fake.launches.clear()
+        fake.extended.clear()
+        call()
+        ((size, workgroup, *_),), ((name, block),) = fake.launches, fake.ran
+        fake.ran.clear()
+        assert (name, size, workgroup) == (BOXES, (grid, 1, 1), (32, 12, 1))
+        assert [int.from_bytes(block[at : at + 4], "little") for at in groups] == [-(-n // 64), -(-m // 128), 1]
+        assert fake.extended == ([{CLUSTER: [2, 1, 1]}] if clustered else [])
+    odd = device.allocate(m * K + 1, vp.bf16)[1:].reshape(m, K)
+    launch.set(a=odd)
+    for call in (launch, lambda: entry(odd, b, c)):
+        fake.launches.clear()
+        call()
+        ((size, workgroup, *_),), ((name, _),) = fake.launches, fake.ran
+        fake.ran.clear()
+        assert (name, size, workgroup) == (PLAIN, (-(-n // 64), -(-m // 128), 1), (32, 8, 1))
+
+
 @pytest.mark.parametrize("options", [{}, {"persistent": True}, {"interruptible": True}, {"codegen": "nvvm"}], ids=str)
 def test_boxes_are_refused_where_they_are_not(options: dict[str, Any]) -> None:
     target = parse_target("compute_90a" if options else "compute_80")

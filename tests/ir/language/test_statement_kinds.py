@@ -22,6 +22,7 @@ from vyre_py.ir.language.nodes import (
     Access,
     ArrivalsExpect,
     ArrivalsSet,
+    ArrivalsTell,
     ArrivalsWait,
     Assert,
     Atom,
@@ -30,6 +31,7 @@ from vyre_py.ir.language.nodes import (
     Barrier,
     BoxCopy,
     Break,
+    ClusterBarrier,
     Const,
     Continue,
     CopyAsync,
@@ -69,7 +71,9 @@ from vyre_py.ir.language.nodes import (
     Unpack,
     Var,
     VariableStatement,
+    WarpgroupBarrier,
     WarpgroupProduct,
+    WarpgroupRegisters,
     WarpgroupSignal,
     WarpgroupWait,
 )
@@ -92,6 +96,9 @@ from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 from vyre_py.lowering.wgsl.legal import legalise
+
+# Kinds of a target's that touch no memory of their own.
+WITHOUT_MEMORY = (WarpgroupSignal, WarpgroupBarrier, WarpgroupRegisters, ClusterBarrier)
 
 
 class Trap(Statement):
@@ -164,16 +171,19 @@ def test_every_kind_is_in_the_table() -> None:
                 CopyWait, TileAtomicAdd, *TARGET_KINDS,
             },
         ),
-        (any_of(Effect.CONVERGES), {Subgroup, *TARGET_KINDS} - {StripCopy}),
-        (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad, Pack, Unpack, PackedProduct}),
+        (any_of(Effect.CONVERGES), {Subgroup, *TARGET_KINDS} - {StripCopy, WarpgroupBarrier, ClusterBarrier}),
+        (any_of(Effect.SYNCHRONISES), {Barrier, GridBarrier, GridScan, UniformLoad, WarpgroupBarrier, ClusterBarrier, Pack, Unpack, PackedProduct}),
         (any_of(Effect.SYNCHRONISES_GRID), {GridBarrier}),
         (any_of(Effect.SCANS_GRID), {GridScan}),
         (any_of(Effect.REPORTS), {Assert, Print}),
         (any_of(Effect.LEAVES | Effect.RETURNS), {Break, Continue, Return}),
-        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad, *TARGET_KINDS} - {WarpgroupSignal}),
-        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd, *TARGET_KINDS} - {WarpgroupSignal}),
-        (any_of(Effect.COPIES), {CopyAsync, CopyCommit, CopyWait, StripCopy, WarpgroupWait, ArrivalsSet, ArrivalsExpect, ArrivalsWait, BoxCopy}),
-        (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, WarpgroupSignal, *FENCES.values()}),
+        (any_of(Effect.READS), {Load, UniformLoad, Atomic, OrderedAtomic, TileLoad, *TARGET_KINDS} - set(WITHOUT_MEMORY)),
+        (any_of(Effect.WRITES), {Store, *ATOMIC_KINDS, CopyAsync, TileStore, TileAtomicAdd, *TARGET_KINDS} - set(WITHOUT_MEMORY)),
+        (
+            any_of(Effect.COPIES),
+            {CopyAsync, CopyCommit, CopyWait, StripCopy, WarpgroupWait, ArrivalsSet, ArrivalsExpect, ArrivalsTell, ArrivalsWait, BoxCopy},
+        ),
+        (any_of(Effect.ORDERS), {OrderedAtomic, AtomicStore, WarpgroupSignal, WarpgroupRegisters, *FENCES.values()}),
         (any_of(Effect.REPEATS), {For, Loop}),
         (any_of(Effect.NESTS), {If, Else, End, For, Loop, Region}),
         (at_most(Effect.NONE), {Let, Tile}),
@@ -246,17 +256,25 @@ def of_target(kind: type[Statement], rewriter: Rewriter, value: Atom) -> Stateme
         return TensorCore(None, (Const(u32, 0), *[value] * 12), sums)
     if kind is WarpgroupSignal:
         return WarpgroupSignal(None, (Const(u32, 0),), 0, 2, 1, 0)
+    if kind is WarpgroupBarrier:
+        return WarpgroupBarrier(None, (), 64)
+    if kind is WarpgroupRegisters:
+        return WarpgroupRegisters(None, (), 24, 0)
+    if kind is ClusterBarrier:
+        return ClusterBarrier(None, ())
     if kind is WarpgroupWait:
         return WarpgroupWait(None, (Const(u32, 0),), sums, 1)
     left, right = array("left", Space.WORKGROUP, u32), array("right", Space.WORKGROUP, u32)
     if kind is ArrivalsSet:
-        return ArrivalsSet(None, (), sums, 1)
+        return ArrivalsSet(None, (), sums, 1, 0)
     if kind is ArrivalsExpect:
-        return ArrivalsExpect(None, (Const(u32, 0),), sums, 64, 1)
+        return ArrivalsExpect(None, (Const(u32, 0),), sums, 0, 64, 1)
+    if kind is ArrivalsTell:
+        return ArrivalsTell(None, (Const(u32, 0), Const(u32, 1)), sums, 0)
     if kind is ArrivalsWait:
         return ArrivalsWait(None, (Const(u32, 0), Const(u32, 0)), sums)
     if kind is BoxCopy:
-        return BoxCopy(None, (Const(u32, 0), Const(u32, 0), Const(i32, 0)), sums, left, right, (8,))
+        return BoxCopy(None, (Const(u32, 0), Const(u32, 0), Const(i32, 0)), sums, left, right, (8,), 0, -1)
     if kind is MatrixLoad:
         return MatrixLoad(None, (Const(u32, 0),), sums, left, 0)
     if kind is StripCopy:

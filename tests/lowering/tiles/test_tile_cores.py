@@ -10,10 +10,11 @@ from cores_machine import run
 
 import vyre_py as vp
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import BoxCopy
+from vyre_py.ir.language.nodes import BoxCopy, WarpgroupRegisters
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Type
 from vyre_py.lowering.tiles.cores import for_tensor_cores
+from vyre_py.lowering.tiles.grid_walk import walks_grid
 
 
 def matmul(t: Type, to: Type, tile: tuple[int, int, int], *, turn_a: bool, turn_b: bool, sums: Type | None = None) -> Program:
@@ -86,6 +87,21 @@ def test_products_are_right(t: Type, to: Type, tile: tuple[int, int, int], turn_
     run(program, viewed(program, arrays), {"rows": rows, "columns": columns, "depth": depth})
     meant = (x @ y).astype(to.dtype)
     assert np.array_equal(z, meant), f"{np.sum(z != meant)} of {z.size}"
+
+
+@pytest.mark.parametrize(("launched", "depth", "turned"), [(1, 304, False), (5, 304, True), (12, 64, False), (7, 24, True), (7, 0, False)])
+def test_others_may_copy_than_compute(launched: int, depth: int, turned: bool) -> None:
+    """They are a warpgroup beside those that compute, and go through the grid, three layers of two rows of two places, as these do; loops of no turn, one, and
+    more than there are strips."""
+    made = vp.ops.matmul(vp.bf16, batched=True, transpose_b=turned, tiles=(128, 64, 64))
+    program = for_tensor_cores(made, "the oracle", 160 << 10, warpgroups=True, **FORMS["boxes"])
+    assert any(isinstance(s, WarpgroupRegisters) for s in program.body) and walks_grid(program)
+    rng = np.random.default_rng(19)
+    a, b = [rng.integers(-4, 5, shape).astype(np.float32) for shape in ((3, 136, depth), (3, depth, 72))]
+    arrays = {"a": a, "b": b.swapaxes(1, 2) if turned else b, "c": np.full((3, 136, 72), 77, np.float32)}
+    arrays = {name: np.ascontiguousarray(array).astype(vp.bf16.dtype) for name, array in arrays.items()}
+    run(program, viewed(program, arrays), {"m": 136, "n": 72, "k": depth, "batch": 3}, launched)
+    assert np.array_equal(arrays["c"], (a @ b).astype(vp.bf16.dtype))
 
 
 @pytest.mark.parametrize("warpgroups", [False, True])

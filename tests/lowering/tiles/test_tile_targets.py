@@ -11,7 +11,7 @@ import pytest
 from device_kinds import need_nvjitlink
 
 import vyre_py as vp
-from vyre_py.ir.language.nodes import StripCopy
+from vyre_py.ir.language.nodes import StripCopy, WarpgroupRegisters
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.compile import compile_for, emit_text
@@ -19,6 +19,7 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.target import parse_target
 from vyre_py.lowering.tiles.cores import for_tensor_cores
+from vyre_py.lowering.tiles.grid_walk import walks_grid
 
 LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
 
@@ -169,6 +170,24 @@ def test_a_fused_product_keeps_its_sums_in_registers() -> None:
     ptx = emit_text(vp.ops.matmul(vp.bf16, tiles="large", bias=True, residual=True, activation="gelu"), "compute_90a")
     linked = nvjitlink.link(ptx.encode(), "sm_90a", name="matmul")
     assert max(one["spill_store_bytes"] for one in linked.resources.values()) <= 512, linked.log
+
+
+@pytest.mark.parametrize(
+    ("program", "apart"),
+    [
+        (matmul(vp.bf16, *MIDDLE), True),
+        (vp.ops.matmul(vp.f16, transpose_b=True, tiles=LARGE, activation="relu"), True),
+        (vp.ops.matmul(vp.bf16, tiles=LARGE, residual=True), False),  # which would have more in registers than there are
+        (matmul(vp.bf16, 64, 64, 64), False),  # one warpgroup
+        (matmul(vp.bf16, *MIDDLE, pipeline=2), False),  # no strip to spare
+        (vp.ops.attention(vp.bf16, 64, tiles=(128, 64)), False),
+    ],
+    ids=["plain", "fused", "residual", "small", "two strips", "attention"],
+)  # fmt: skip
+def test_which_loops_have_others_that_copy(program: vp.Program, apart: bool) -> None:
+    made = for_tensor_cores(program, "the target", 224 << 10, wide=True, warpgroups=True, boxes=True)
+    assert any(isinstance(s, WarpgroupRegisters) for s in made.body) is walks_grid(made) is apart
+    assert (prod(made.workgroup) == 384) is apart
 
 
 # Elements, how long a head is, whether it is causal, queries and keys.

@@ -24,7 +24,7 @@ _ASKED: Final = (2048, 1536, 1024)
 # Workgroup memory of a multiprocessor in KiB, 100 where nothing is said; each workgroup takes one more.
 _WORKGROUP_KIB: Final = {70: 96, 72: 96, 75: 64, 80: 164, 87: 164, 90: 228, 100: 228, 101: 228, 103: 228, 110: 228}
 _LONGEST: Final = 1 << 17  # of PTX, in characters: longer kernels take seconds to link, and are linked once
-_SIZE: Final = re.compile(r"(?m)^\.reqntid .*$")
+_SIZE: Final = re.compile(r"(?m)^\.reqntid .*$(?!\n\.minnctapersm)")  # of a kernel that asks for nothing yet
 
 
 def _held(linked: Linked, threads: int) -> int:
