@@ -1,9 +1,14 @@
 """Rings whose strips the hardware fills by whole boxes of a buffer (PTX ISA, `cp.async.bulk.tensor`), begun by one invocation, and counted by the bytes that
-have come: for swizzled strips of buffers whose rows are whole groups of 16 bytes."""
+have come: for swizzled strips of buffers whose rows are whole groups of 16 bytes.
+
+In some loops two warpgroups take turns at the tensor cores: a turn is computed between products and the next, while tensor cores have those of the other. Each
+waits for boxes by itself, so that all the other has to be told is that it may begin its products. The first turn is written out before the loop. It has no late
+products, which the loop begins beside the first product of the turn behind theirs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from vyre_py.ir.language.dims import DimConst
@@ -15,10 +20,13 @@ from vyre_py.ir.language.nodes import (
     Atom,
     BoxCopy,
     Const,
+    For,
     Memory,
     Space,
     TileLoad,
+    Value,
     Variable,
+    WarpgroupSignal,
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, u32, u64
@@ -27,21 +35,34 @@ from vyre_py.lowering.layout import MOST_BOX, MOST_BOXED, fits_boxes
 from vyre_py.lowering.tiles.rings import Ring, RingPlan, Strip
 from vyre_py.lowering.tiles.warp_products import WarpRewrite
 
-__all__ = ["BoxRewrite", "counter", "plan_boxes"]
+__all__ = ["BOTH", "TURN", "BoxRewrite", "counter", "plan_boxes"]
+
+TURN: Final = 1  # what warpgroups signal each other: that the other may begin its products
+BOTH: Final = 2
 
 _SWIZZLED_ROWS: Final = 8  # after which the swizzle repeats
 _ROW_BYTES: Final = 128  # of a box, at most
 _UNIT_BYTES: Final = 16  # of which whole ones are a row of the buffer
+_WARPGROUP: Final = 128  # invocations
 
 
 def plan_boxes(program: Program, plan: RingPlan) -> None:
-    """Gives the rings of a plan that boxes can fill the arrays that count these; but for rings of warpgroups that take turns, which signal each other what was
-    copied."""
+    """Gives the rings of a plan that boxes can fill the arrays that count these. Two warpgroups may take turns then even if copies are begun for the next turn
+    alone."""
     for loop, ring in plan.rings.items():
         loads = [*ring.loads.items(), *ring.staying.items()]
-        takes_turns = ring.is_waited_for_ahead and plan.takes_turns
-        if not takes_turns and all(_is_boxed(program, s, strip) for at, strip in loads if isinstance(s := program.body[at], TileLoad)):
+        turns = plan.two_warpgroups and bool(ring.late) and _may_take_turns(program, plan, loop)
+        if ring.take_turns and not turns:
+            continue
+        if all(_is_boxed(program, s, strip) for at, strip in loads if isinstance(s := program.body[at], TileLoad)):
             ring.arrivals = counter(f"tile:arrivals.{loop}", ring)
+            ring.take_turns = turns
+
+
+def _may_take_turns(program: Program, plan: RingPlan, loop: int) -> bool:
+    """Whether the first turn of a loop may be written by itself: it counts up, and no loop that copies is in it."""
+    step = program.body[loop].args[2]
+    return isinstance(step, Const) and step.value > 0 and not any(loop < other < program.match[loop] for other in plan.rings)
 
 
 def counter(name: str, ring: Ring) -> Memory:
@@ -68,6 +89,9 @@ def _box(s: TileLoad, strip: Strip, parts: int = 1) -> tuple[int, ...]:
     return tuple([(columns if axis == s.memory.rank - 1 else rows) if extent else 1 for axis, extent in enumerate(s.extents)])
 
 
+_Copies = Callable[[Atom, Atom], None]  # begins the copies of the turn of a value, to a strip
+
+
 class BoxRewrite(WarpRewrite):
     """A Program with a plan, some of whose rings are filled by boxes, which one invocation begins to copy."""
 
@@ -85,7 +109,7 @@ class BoxRewrite(WarpRewrite):
     def _expect(self, ring: Ring, strips: Iterable[Strip], number: Atom, *, closes: bool) -> None:
         """Says how many bytes come to strips of a number."""
         assert ring.arrivals is not None  # a ring with boxes
-        self.emit(ArrivalsExpect(None, (number,), ring.arrivals, self._copier, sum([strip.size_bytes for strip in strips]), int(closes)))
+        self.emit(ArrivalsExpect(None, (number,), ring.arrivals, self._copier_of(ring), sum([strip.size_bytes for strip in strips]), int(closes)))
 
     def _await_copies(self, ring: Ring, turn: Atom, groups: int) -> None:
         """Waits for what was copied for a turn, behind which so many groups of copies were begun."""
@@ -129,7 +153,7 @@ class BoxRewrite(WarpRewrite):
             group = (column * strip.rows + row * columns) // strip.lanes
             to = m("add", begin, group) if group else begin
             part = which * parts // len(places) if parts > 1 else -1
-            self.emit(BoxCopy(None, (to, arrival, *at), strip.memory, s.memory, ring.arrivals, box, self._copier, part))
+            self.emit(BoxCopy(None, (to, arrival, *at), strip.memory, s.memory, ring.arrivals, box, self._copier_of(ring), part))
 
     def _coordinate(self, offset: Atom) -> Atom:
         """An offset as boxes take it: of u32 what is past all extents is so as an i32, too."""
@@ -138,3 +162,82 @@ class BoxRewrite(WarpRewrite):
         if isinstance(offset, Const):
             return Const(i32, min(offset.bits, MOST_BOXED))
         return self.m.bitcast(self.m("min", offset, word(MOST_BOXED)), i32)
+
+    def _copier_of(self, ring: Ring) -> int:
+        """The invocation that begins copies: where warpgroups take turns one of the second. When that has its turn, the first one has begun the same turn, and
+        so both have done with the strips of the one before."""
+        return _WARPGROUP if ring.take_turns else self._copier
+
+    # ---- turns of two warpgroups
+
+    def _signal(self, number: int, who: int, *, waits: int, shows: int = 0) -> None:
+        """Warpgroups signal each other. The second one says that it has done with the strips of a turn; that the first one has, its handing over says."""
+        self.emit(WarpgroupSignal(None, (self._warpgroup,), number, who, waits, shows))
+
+    def _turn(self, value: Atom, step: Atom, turns: Atom) -> Atom:
+        """The loop's value some turns on. It may wrap, past the end."""
+        return self.m("add", value, self.m("mul", step, turns if step.type is u32 else self.m.cast(turns, step.type)))
+
+    def _begin_turns(self, loop: int, s: For, begin_copies: Callable[[Atom, Atom], None], copy_ahead: _Copies) -> None:
+        """Begins a loop whose step is above 0, if it has turns, and its copies, which begin at a value in steps; and writes the first turn out."""
+        m = self.m
+        start, stop, step = [self.atom(a) for a in s.args]
+        self.if_(m("lt", start, stop))
+        if self._plan.block_of(loop) >= 0:
+            self.barrier()  # others may still load from the strips
+        begin_copies(start, step)
+        self._signal(TURN, 1, waits=0)
+        self._rounds[loop] = self.var(u32, word(0)), self.var(u32, word(0))
+        self._first_turns.add(loop)
+        self._begin_turn(loop, s, start, copy_ahead)
+        for index in range(loop + 1, self.program.match[loop]):
+            self.take(index)
+        self.settle()
+        self._first_turns.discard(loop)
+        self._last_set.pop(loop, None)
+        second = m("add", start, step)
+        second = m("select", m("lt", second, start), stop, second)  # if it wraps there is none
+        self._begin_turn(loop, s, self.for_(second, stop, step, self.program.value_names.get(s.bound.id), s.unroll), copy_ahead)
+
+    def _begin_turn(self, loop: int, s: For, value: Atom, copy_ahead: _Copies) -> None:
+        """Begins a turn: waits for its boxes, and for the warpgroup's turn at the tensor cores."""
+        m, ring = self.m, self._plan.rings[loop]
+        self.map[s.bound.id] = value
+        strip = self._now[loop] = self._next_strip(loop, ring)
+        self._signal(TURN, BOTH, waits=1)
+
+        def hand_over() -> None:
+            """Once the products are begun, the other may begin its own; and both have done with what lay where copies go now."""
+            self._signal(TURN, BOTH, waits=0)
+            ahead = m("add", strip, ring.ahead)
+            copy_ahead(self._turn(value, self.atom(s.args[2]), word(ring.ahead)), m("min", ahead, m("sub", ahead, ring.count)))
+
+        self._due[loop] = hand_over
+
+    def _next_strip(self, loop: int, ring: Ring) -> Value:
+        """Waits for the boxes of the next turn; gives the number of their strips. That and how often it came round are counted: to divide takes longer."""
+        m, (place, lap) = self.m, self._rounds[loop]
+        assert ring.arrivals is not None  # a ring with boxes
+        strip, laps = self.get(place), self.get(lap)
+        self.emit(ArrivalsWait(None, (strip, laps), ring.arrivals))
+        following = m("add", strip, 1)
+        is_last = m("eq", following, ring.count)
+        self.set(place, m("select", is_last, word(0), following))
+        self.set(lap, m("add", laps, m("select", is_last, word(1), word(0))))
+        return strip
+
+    def _end_turns(self, loop: int) -> None:
+        """Behind such a loop: computes the late products of the last turn, and waits for all boxes."""
+        ring = self._plan.rings[loop]
+        assert ring.arrivals is not None  # a ring with boxes
+        self._now[loop] = self._next_strip(loop, ring)
+        self._compute_late(ring)
+        self._take_late(ring)
+        self._signal(TURN, 0, waits=1)
+        self.for_(word(1), word(ring.ahead), word(1))
+        self._next_strip(loop, ring)
+        self.end()
+        if self._plan.block_of(loop) >= 0:
+            self.barrier()
+            self.emit(ArrivalsSet(None, (), ring.arrivals, 0, 0))
+        self.end()

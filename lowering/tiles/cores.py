@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from vyre_py.ir.language.nodes import (
@@ -23,7 +24,6 @@ from vyre_py.ir.language.nodes import (
     Value,
     Var,
     Variable,
-    WarpgroupSignal,
 )
 from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
@@ -31,7 +31,7 @@ from vyre_py.ir.language.types import bf16, f16, u16, u32
 from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.layout import element_count
-from vyre_py.lowering.tiles.boxes import plan_boxes
+from vyre_py.lowering.tiles.boxes import BOTH, TURN, plan_boxes
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
 from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, RingTooLarge, Strip
 from vyre_py.lowering.tiles.roles import CLUSTER, RoleRewrite
@@ -52,9 +52,7 @@ __all__ = ["for_tensor_cores", "uses_tensor_cores"]
 
 _GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element
 _PAIR: Final = 2  # elements that a lane stores together as it has them
-# What warpgroups signal each other: that the second has done with strips, and that the other may begin its products.
-_DONE, _TURN = 0, 1
-_BOTH: Final = 2
+_DONE: Final = 0  # what warpgroups signal each other that wait for copies of both: that the second has done with strips
 _NARROW: Final = (bf16, f16)  # elements that are handed on among lanes, so that these store more together
 
 
@@ -206,10 +204,14 @@ class _CoresRewrite(RoleRewrite):
             loop = self._ends[index]
             self._told.pop(loop, lambda: None)()
             self.copy(index)
-            if self._plan.rings[loop].freed is None:
-                self._end_copies(self._plan.rings[loop], self._counters[loop], is_nested=self._plan.block_of(loop) >= 0)
-            if self._takes_turns(self._plan.rings[loop]):
-                for number in (_DONE, _TURN):
+            ring = self._plan.rings[loop]
+            if ring.take_turns and ring.arrivals is not None:
+                self._end_turns(loop)
+                return
+            if ring.freed is None:
+                self._end_copies(ring, self._counters[loop], is_nested=self._plan.block_of(loop) >= 0)
+            if ring.take_turns:
+                for number in (_DONE, TURN):
                     self._signal(number, 0, waits=1)
             self._end_products(loop)
             self._free_last(loop)
@@ -227,15 +229,17 @@ class _CoresRewrite(RoleRewrite):
                 self._note_set(index, s)
 
     def _begin(self, loop: int, s: For, ring: Ring) -> None:
+        if ring.take_turns and ring.arrivals is not None:
+            self._begin_turns(loop, s, partial(self._begin_copies, s, ring), lambda value, strip: self._copy_ahead(s, ring, value, self.atom(s.args[2]), strip))
+            return
         start, stop, step = [self.atom(a) for a in s.args]
         self._begin_products(ring)
         if self._plan.block_of(loop) >= 0:
             self.barrier()  # others may still load from the strips
         if ring.freed is None:
             self._begin_copies(s, ring, start, step)
-        takes_turns = self._takes_turns(ring)
-        if takes_turns:
-            for number in (_DONE, _TURN):
+        if ring.take_turns:
+            for number in (_DONE, TURN):
                 self._signal(number, 1, waits=0)
         counter = self._counter(loop, ring)
         value = self.for_(start, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
@@ -247,11 +251,11 @@ class _CoresRewrite(RoleRewrite):
             self._await_copies(ring, turn_now, ring.ahead - 1)
             if ring.freed is None:
                 self.barrier()
-        if takes_turns:
-            self._signal(_TURN, _BOTH, waits=1)
+        if ring.take_turns:
+            self._signal(TURN, BOTH, waits=1)
 
         def copy_ahead() -> None:
-            if ring.is_waited_for_ahead and not takes_turns:
+            if ring.is_waited_for_ahead and not ring.take_turns:
                 self._await_copies(ring, self.m("add", turn_now, 1), ring.ahead - 2)
                 self.barrier()
             self._copy_ahead(s, ring, self._turn(value, step, word(ring.ahead)), step, self.m("rem", self.m("add", turn_now, ring.ahead), ring.count))
@@ -260,7 +264,7 @@ class _CoresRewrite(RoleRewrite):
             """What is copied for the next turn is there, for the other warpgroup too, when that may begin."""
             self.copy_wait(ring.ahead - 2)
             self._signal(_DONE, 0, waits=1)
-            self._signal(_TURN, _BOTH, waits=0, shows=1)
+            self._signal(TURN, BOTH, waits=0, shows=1)
 
         def tell() -> None:
             self._signal(_DONE, 1, waits=0)
@@ -268,8 +272,8 @@ class _CoresRewrite(RoleRewrite):
 
         # The loop's first product is begun before: it goes on meanwhile. Where warpgroups take turns all are, and copies go beside what follows.
         if ring.freed is None:
-            self._due[loop] = hand_over if takes_turns else copy_ahead
-        if takes_turns:
+            self._due[loop] = hand_over if ring.take_turns else copy_ahead
+        if ring.take_turns:
             self._told[loop] = tell
 
     def _begin_copies(self, s: For, ring: Ring, start: Atom, step: Atom) -> None:
@@ -277,31 +281,24 @@ class _CoresRewrite(RoleRewrite):
         self._begin_arrivals(ring)
         for index, strip in ring.staying.items():
             self._copy(index, strip, ring, word(0), word(0))
-        turn = self.for_(word(0), word(ring.ahead), word(1))
-        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn, self.m("eq", turn, word(0)) if ring.late else None)
+        is_alone = ring.take_turns and ring.arrivals is not None  # the first turn is written by itself, without late products
+        if is_alone:
+            self._copy_ahead(s, ring, start, step, word(0), has_late=False)
+        turn = self.for_(word(int(is_alone)), word(ring.ahead), word(1))
+        is_first = self.m("eq", turn, word(0)) if ring.late and not is_alone else None
+        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn, is_first)
         self.end()
-        if ring.is_waited_for_ahead:
+        if ring.is_waited_for_ahead and not is_alone:
             self._await_copies(ring, word(0), ring.ahead - 1)
             self.barrier()
 
-    def _takes_turns(self, ring: Ring) -> bool:
-        """Whether two warpgroups take turns at the tensor cores in a loop: one computes between its products while tensor cores have those of the other."""
-        return ring.is_waited_for_ahead and self._plan.takes_turns
-
-    def _signal(self, number: int, who: int, *, waits: int, shows: int = 0) -> None:
-        """Warpgroups signal each other. The second one says that it has done with the strips of a turn; that the first one has, its handing over says."""
-        self.emit(WarpgroupSignal(None, (self._warpgroup,), number, who, waits, shows))
-
-    def _turn(self, value: Atom, step: Atom, turns: Atom) -> Atom:
-        """The loop's value some turns on. It may wrap, past the end."""
-        return self.m("add", value, self.m("mul", step, turns if step.type is u32 else self.m.cast(turns, step.type)))
-
-    def _copy_ahead(self, s: For, ring: Ring, value: Atom, step: Atom, strip: Atom, is_first: Atom | None = None) -> None:
-        """Begins the copies of the turn of a value; for products that are late those of the turn before, zeros if this is the first one."""
+    def _copy_ahead(self, s: For, ring: Ring, value: Atom, step: Atom, strip: Atom, is_first: Atom | None = None, *, has_late: bool = True) -> None:
+        """Begins the copies of the turn of a value; for products that are late those of the turn before, zeros if this is the first one, unless it is known
+        to have none."""
         before = list(self.map)
         if ring.arrivals is not None:
-            self._expect(ring, ring.loads.values(), strip, closes=True)
-        for is_late in (False, True)[: 1 + bool(ring.late)]:
+            self._expect(ring, [room for index, room in ring.loads.items() if has_late or index not in ring.late_loads], strip, closes=True)
+        for is_late in (False, True)[: 1 + (has_late and bool(ring.late))]:
             self._is_absent = is_first if is_late else None
             self.map[s.bound.id] = self.m("sub", value, step) if is_late else value
             for index in ring.slice:

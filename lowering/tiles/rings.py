@@ -122,7 +122,8 @@ class Ring:
     `slice`, statements that compute offsets; products that are `late`, each with the variable that it adds to, and the loads for them, which go with the
     turn behind theirs. There are `count` strips, and copies are begun so many turns `ahead`. Where boxes fill them, `arrivals` counts what has come to each.
     Where other invocations begin these than compute, `freed` counts the warpgroups that have done with each; the loads of `shared` are the same for
-    neighbours of a cluster."""
+    neighbours of a cluster. In some loops two warpgroups
+    `take_turns` at the tensor cores: one computes between its products while tensor cores have those of the other."""
 
     products: set[int] = field(default_factory=set)
     loads: dict[int, Strip] = field(default_factory=dict)
@@ -135,6 +136,7 @@ class Ring:
     arrivals: Memory | None = None
     freed: Memory | None = None
     shared: set[int] = field(default_factory=set)
+    take_turns: bool = False
 
     @property
     def is_spare(self) -> bool:
@@ -167,8 +169,8 @@ class RingPlan:
             self._plan_all(stay=False)
 
     @property
-    def takes_turns(self) -> bool:
-        """Whether there are two warpgroups: of a loop with late products one computes between products while tensor cores have those of the other."""
+    def two_warpgroups(self) -> bool:
+        """Whether two warpgroups compute products."""
         return bool(self.of_warpgroups) and self._invocations == 2 * _WARPGROUP
 
     def maker(self, value: Value) -> int:
@@ -282,6 +284,7 @@ class RingPlan:
         # A warpgroup computes the product of one turn while it begins the next, so that one strip more is in use.
         ring.ahead = count - 1 - (count > _FEWEST and not ring.late and bool(ring.products & self.of_warpgroups))
         ring.count = count
+        ring.take_turns = self.two_warpgroups and ring.is_waited_for_ahead
         ring.slice.sort()
         for loads, times in ((ring.loads, count), (ring.staying, 1)):
             for at, strip in loads.items():

@@ -33,7 +33,7 @@ _WGSL_TILE_BYTES: Final = 16 << 10
 _WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
-_CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 224 << 10, 120: 96 << 10}
+_CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 227 << 10, 120: 96 << 10}
 
 
 def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:

@@ -68,6 +68,8 @@ class WarpgroupRewrite(ViewedRewrite):
         self._lasting: dict[int, list[tuple[Variable, _Flight]]] = {}  # by loop: the variables that its products add to all the time
         self._turns: dict[int, Atom] = {}  # by loop: how many turns there were
         self._counters: dict[int, Variable] = {}  # by loop: of these
+        self._rounds: dict[int, tuple[Variable, Variable]] = {}  # by loop: the strip of the next turn, and how often that came round
+        self._first_turns: set[int] = set()  # the loops of which the first turn is written
         self._flights: list[_Flight] = []  # products of warpgroups that were begun and not all waited for, in order
         self._late_variables = {product: variable for ring in self._plan.rings.values() for product, variable in ring.late.items()}
         self._late_sets = set(map(self._setting, self._late_variables))
@@ -174,7 +176,9 @@ class WarpgroupRewrite(ViewedRewrite):
         self._put(self.moved(self.tile_of(s.args[2]), self._layouts.values[s.bound.id]), flight.sums, flight.places)
 
     def _fly_late(self, loop: int) -> None:
-        """Begins the late products of the turn before; before the first turn there were zeros."""
+        """Begins the late products of the turn before; before the first turn there were zeros, or none where that is written by itself."""
+        if loop in self._first_turns:
+            return
         for product, variable in self._plan.rings[loop].late.items():
             self._late_flights[variable.id] = self._fly(product, self._tile_at(product), None, adds=True)
 
@@ -226,9 +230,17 @@ class WarpgroupRewrite(ViewedRewrite):
         self._now[loop] = self.m("rem", self._turns[loop], ring.count)
         self.if_(self.m("ne", self._turns[loop], word(0)))
         self.barrier()
+        self._compute_late(ring)
+        self.end()
+        self._take_late(ring)
+
+    def _compute_late(self, ring: Ring) -> None:
+        """Behind a loop that had turns: computes the late products of the last one."""
         for product in ring.late:
             self._land(self._fly(product, self._tile_at(product), None, adds=True))
-        self.end()
+
+    def _take_late(self, ring: Ring) -> None:
+        """Sets the variables of late products to what has become of them."""
         for product, variable in ring.late.items():
             self._take(variable, self._flight(product, self._tile_at(product)))
 

@@ -761,7 +761,7 @@ def write_kernel(
         w.require_room(index + 1, len(walk.program.body))
     w.end("ret void")
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
-    for signature, function in optimised.functions.items():
+    for signature, function in walk.optimised.functions.items():
         _write_function(signature, function, module, subnormals)
     if options.persistent:
         body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]

@@ -212,6 +212,13 @@ def test_attention_keeps_scores_and_sums_in_registers(t: Type, head: int, causal
     assert loop.count("warpgroup_signal") == 4 * takes_turns and text.count("warpgroup_signal") == 8 * takes_turns
 
 
+def test_functions_that_any_form_calls_are_written() -> None:
+    """The form with boxes writes its first turn by itself, and so has more exponentials than the others, which write all of theirs out."""
+    text = emit_text(vp.ops.attention(vp.bf16, 64, tensor="sm_90", tiles=(128, 64)), "compute_90a", form="llvm")
+    called, written = [set(re.findall(rf"{word} \w+ (@fn_\w+)\(", text)) for word in ("call", "define internal")]
+    assert called and called == written
+
+
 @pytest.mark.parametrize(("head", "causal"), [(64, False), (64, True), (128, False)])
 def test_attention_by_warps_loads_matrices(head: int, causal: bool) -> None:
     """Of scores and sums all is in registers, and elements are loaded eight by eight."""
