@@ -221,6 +221,8 @@ class _CoresRewrite(RoleRewrite):
                 self._product_of_warpgroups(index, s)
             else:
                 self.keep(s.bound, self._product(index, s))
+        elif index in self._late_factors:
+            self._scale_late(*self._late_factors[index])
         elif index not in self._late_sets:
             if isinstance(s, Get):
                 self._land_late(s.variable)
