@@ -50,9 +50,9 @@ from vyre_py.ir.passes import Optimised
 from vyre_py.ir.passes.rewriter import Rewriter
 from vyre_py.ir.passes.simplify import same
 from vyre_py.lowering.artifact.parts import Aligned, Divisible, Need
-from vyre_py.lowering.rows import WIDEST_BYTES, Row, element_rows, needs_of
+from vyre_py.lowering.rows import WIDEST_BYTES, AdjacentAccess, Row, element_rows, needs_of
 
-__all__ = ["AdjacentAccess", "Coarsened", "aligned", "coarsen"]
+__all__ = ["Coarsened", "aligned", "coarsen"]
 
 # What a body grows to at most: past it compilation costs more than memory accesses of a body that computes so much.
 _MOST_STATEMENTS: Final = 1024
@@ -61,15 +61,6 @@ _QUERIES: Final = frozenset({"global_id.x", "global_id.y", "global_id.z"})
 _PLAIN: Final = (Let, Load, Store, Var, Get, Set, If, Else, End, Region)
 _SPACES: Final = frozenset({Space.BUFFER, Space.TABLE})
 _TRUE: Final = const(bool_, True)
-
-
-@dataclass(frozen=True, slots=True)
-class AdjacentAccess:
-    """An access beside another one: `elements` past that of statement `leader`, which comes before it in the same block. A multiple of `align_bytes`."""
-
-    leader: int
-    elements: int
-    align_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,44 @@ within the memory wherever one element does; stores may not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Final
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import Atom, Const, CopyAsync, Load, MemoryStatement, Space, Statement, Store
+from vyre_py.ir.language.nodes import (
+    Atom,
+    Const,
+    CopyAsync,
+    Else,
+    End,
+    Let,
+    Load,
+    Memory,
+    MemoryStatement,
+    Space,
+    Statement,
+    Store,
+    Value,
+)
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.passes import Optimised
 from vyre_py.ir.passes.simplify import same
 from vyre_py.lowering.artifact.parts import Aligned, Need
 
-__all__ = ["WIDEST_BYTES", "Row", "element_rows", "needs_of"]
+__all__ = ["WIDEST_BYTES", "AdjacentAccess", "Row", "element_rows", "further", "needs_of"]
 
 WIDEST_BYTES: Final = 16
 _KINDS: Final = (Load, Store, CopyAsync)  # what rows are made of
+
+
+@dataclass(frozen=True, slots=True)
+class AdjacentAccess:
+    """An access beside another one: `elements` past that of statement `leader`, which comes before it in the same block. A multiple of `align_bytes`."""
+
+    leader: int
+    elements: int
+    align_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +78,37 @@ def element_rows(optimised: Optimised, spaces: frozenset[Space] = frozenset({Spa
             found[index] = row
         index += len(row.lanes) if row is not None else 1
     return found
+
+
+def further(optimised: Optimised) -> dict[int, AdjacentAccess]:
+    """Loads from workgroup memory whose first index is that of an earlier one in the block plus a number, by statement; all indices of both are inside, so that
+    the sum does not wrap, and the address is the earlier one's plus a number, which instructions take. Linear in the statements."""
+    found: dict[int, AdjacentAccess] = {}
+    sums: dict[int, tuple[int, int]] = {}  # by value: another one, and the number that was added to it
+    begun: dict[tuple[Memory, int, tuple[int, ...]], int] = {}
+    for index, s in enumerate(optimised.program.body):
+        if s.opens or isinstance(s, (Else, End)):
+            begun.clear()
+        elif isinstance(s, Let) and s.op.name == "add" and isinstance(s.args[0], Value) and isinstance(s.args[1], Const):
+            sums[s.bound.id] = s.args[0].id, s.args[1].bits
+        elif isinstance(s, Load) and isinstance(s.indices[0], Value) and (within := _all_inside(optimised, index, s)) is not None:
+            own, size = s.indices[0].id, s.memory.type.size_bytes
+            base, number = sums.get(own, (own, 0))
+            leader = begun.get((s.memory, base, within))
+            if leader is None or not number:
+                begun.setdefault((s.memory, own, within), index)
+                continue
+            stride = prod([extent.value for extent in s.memory.shape[1:] if isinstance(extent, DimConst)])
+            found[leader] = AdjacentAccess(leader, 0, size)
+            found[index] = AdjacentAccess(leader, number * stride, size)
+    return found
+
+
+def _all_inside(optimised: Optimised, index: int, s: Load) -> tuple[int, ...] | None:
+    """The indices of a load from workgroup memory behind the first one, which are numbers, where all are known to be inside."""
+    found = [a.bits for a, e in zip(s.indices[1:], s.memory.shape[1:], strict=True) if isinstance(a, Const) and isinstance(e, DimConst) and a.bits < e.value]
+    is_inside = s.memory.space is Space.WORKGROUP and optimised.proven[index] & 1 and len(found) == s.memory.rank - 1
+    return tuple(found) if is_inside else None
 
 
 def needs_of(rows: Mapping[int, Row], body: Sequence[Statement], others: Sequence[Need] = ()) -> tuple[Need, ...]:

@@ -7,7 +7,7 @@ goes element by element needs no more than that. Elements that an op needs from 
 
 from __future__ import annotations
 
-from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
+from vyre_py.lowering.tiles.cores import for_rings, uses_tensor_cores
 from vyre_py.lowering.tiles.rewrite import without_tiles
 
-__all__ = ["for_tensor_cores", "uses_tensor_cores", "without_tiles"]
+__all__ = ["for_rings", "uses_tensor_cores", "without_tiles"]

@@ -48,7 +48,7 @@ from vyre_py.lowering.tiles.tensor import (
 from vyre_py.lowering.tiles.tile_layout import TileLayout, invocation_grid, shapes_of
 from vyre_py.lowering.tiles.viewed import splits
 
-__all__ = ["for_tensor_cores", "uses_tensor_cores"]
+__all__ = ["for_rings", "uses_tensor_cores"]
 
 _GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element
 _PAIR: Final = 2  # elements that a lane stores together as it has them
@@ -61,8 +61,8 @@ def uses_tensor_cores(program: Program) -> bool:
     return any(map(cores_take, program.body))
 
 
-def for_tensor_cores(program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool = False) -> Program:
-    """A Program of invocations for a target that has tensor cores, and at most so many bytes of workgroup memory. A `wide` one has views of buffers in place
+def for_rings(program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool = False) -> Program:
+    """A Program of invocations for a target that copies ahead, and at most so many bytes of workgroup memory. A `wide` one has views of buffers in place
     of these, whose last axis is four or eight elements of theirs, where it copies from them: it is for memory that begins on a multiple of as many, and rows
     that are as long as some of these. With `boxes` the hardware copies whole boxes where it can, in place of invocations, from such memory as well.
     `warpgroups` says that the target has products of warpgroups.
@@ -92,7 +92,7 @@ class _CoresRewrite(RoleRewrite):
             self.refuse(str(large), large.help)
         if boxes:
             plan_boxes(program, self._plan)
-        self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers))
+        self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers, self._plan.of_lanes))
         self._find_producer()
         self.memories += [*self._plan.memories, *[memory for ring in self._plan.rings.values() for memory in ring.counters]]
         if wide:
@@ -148,9 +148,10 @@ class _CoresRewrite(RoleRewrite):
         touching = [s for s in self.program.body if isinstance(s, MemoryStatement) and s.memory is memory]
         stores = [s for s in touching if isinstance(s, TileStore) and isinstance(s.value, Value) and s.extents[-1] > 1]
         layouts = [(self._layouts.values.get(s.value.id, self.invocations), s.value.type.shape) for s in stores if isinstance(s.value, Value)]
-        if not touching or len(stores) < len(touching) or not all(isinstance(layout, Accumulator) for layout, _ in layouts):
+        held = min([layout.neighbours(shape, len(shape) - 1) for layout, shape in layouts], default=1)
+        if not touching or len(stores) < len(touching) or held == 1:
             return 1
-        several = [TOGETHER, _PAIR] if memory.type in _NARROW and all(gathered(*layout) for layout in layouts) else [_PAIR]
+        several = [TOGETHER, held] if memory.type in _NARROW and all(gathered(*layout) for layout in layouts) else [held]
         return next((n for n in several if splits(memory, n) and all(self._plan.multiple(s.indices[-1]) % n == 0 for s in stores)), 1)
 
     def _stores_gathered(self, s: Statement) -> Gathered | None:
@@ -215,6 +216,9 @@ class _CoresRewrite(RoleRewrite):
                     self._signal(number, 0, waits=1)
             self._end_products(loop)
             self._free_last(loop)
+        elif index in self._plan.of_lanes:
+            assert isinstance(s, Tile)  # a product
+            self.keep(s.bound, self._product_of_lanes(index, s))
         elif cores_take(s):
             assert isinstance(s, Tile)  # what tensor cores take
             if index in self._plan.of_warpgroups:

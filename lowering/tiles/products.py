@@ -7,7 +7,7 @@ from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import NOWHERE, Exchanger, Shared
 
-__all__ = ["multiplied"]
+__all__ = ["add_product", "multiplied"]
 
 
 class _Factor:
@@ -69,7 +69,7 @@ def multiplied(x: Exchanger, a: Shared, b: Shared, acc: Shared) -> Shared:
         start = x.m("add", x.scaled(k, right.width), word(behind))
         columns = {r: _element(x, array_b, x.m("add", start, x.element(layout, to, 1, r)), type_) for r in range(layout.held(to)[1])}
         for (row, column), total in totals.items():
-            _add_product(x, rows[row], columns[column], total)
+            add_product(x, rows[row], columns[column], total)
         x.end()
     return Shared(to, layout, {r: x.get(total) for r, total in totals.items()})
 
@@ -79,7 +79,8 @@ def _element(x: Exchanger, array: Memory, place: Atom, type_: Type) -> Atom:
     return found if found.type is type_ else x.m.cast(found, type_)
 
 
-def _add_product(x: Exchanger, a: Atom, b: Atom, total: Variable) -> None:
+def add_product(x: Exchanger, a: Atom, b: Atom, total: Variable) -> None:
+    """Adds a product of elements to a variable."""
     before = x.get(total)
     x.set(total, x.m("fma", a, b, before) if total.type.is_float else x.m("add", x.m("mul", a, b), before))
 

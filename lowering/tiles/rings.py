@@ -37,8 +37,8 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
-from vyre_py.lowering.tiles.multiples import Multiples
-from vyre_py.lowering.tiles.tensor import HELD_BYTES, cores_take, warpgroups_take
+from vyre_py.lowering.tiles.tensor import HELD_BYTES, WARP, LaneSums, cores_take, lane_sums, warpgroups_take
+from vyre_py.lowering.tiles.viewed import Multiples
 
 __all__ = ["GROUPS", "GROUP_BYTES", "Ring", "RingPlan", "RingTooLarge", "Strip", "lanes_of", "padded"]
 
@@ -157,7 +157,7 @@ class Ring:
 class RingPlan:
     """The loops of a Program that copy ahead, by statement (`rings`), in so many bytes of workgroup memory: with the strip of each factor by the value's number
     (`strips`), the arrays of all strips (`memories`), the statements that only load factors (`skipped`), the products `of_warpgroups`, and of these those
-    `of_registers`, whose first factor the lanes hold. Raises RingTooLarge."""
+    `of_registers`, whose first factor the lanes hold, and the products `of_lanes`, with the layouts of their sums. Raises RingTooLarge."""
 
     def __init__(self, program: Program, invocations: int, ring_bytes: int, *, warpgroups: bool) -> None:
         self._program, self._invocations, self._ring_bytes, self._warpgroups = program, invocations, ring_bytes, warpgroups
@@ -185,6 +185,7 @@ class RingPlan:
         self.skipped: set[int] = set()
         self.of_warpgroups: set[int] = set()
         self.of_registers: set[int] = set()
+        self.of_lanes: dict[int, LaneSums] = {}
         counts, body = uses(self._program), self._program.body
         around: list[int] = []
         for index, s in enumerate(body):
@@ -192,7 +193,7 @@ class RingPlan:
                 around.append(index)
             elif type(s) is End:
                 around.pop()
-            elif cores_take(s) and around and isinstance(loop := body[around[-1]], For) and loop.pipeline != 1:
+            elif (cores_take(s) or lane_sums(s) is not None) and around and isinstance(loop := body[around[-1]], For) and loop.pipeline != 1:
                 self._plan(around[-1], index, counts, stay=stay)
         for at, ring in self.rings.items():
             self._delay(at, ring, counts)
@@ -201,20 +202,26 @@ class RingPlan:
     def _plan(self, loop: int, product: int, counts: Sequence[int], *, stay: bool) -> None:
         """Takes the factors of a product into the ring of a loop, those that can be copied ahead, or once."""
         s = self._program.body[product]
+        assert isinstance(s, Tile)  # a product
         sources = [source if source is not None and (stay or not source.stays) else None for source in [self._source(loop, a, counts) for a in s.args[:2]]]
         if all(source is None or source.stays for source in sources):
             return
         along_k = [(number == 0) is not (source is not None and len(source.chain) > 1) for number, source in enumerate(sources)]
         held = sources[0] is None and s.args[0].type.scalar.size_bytes == HELD_BYTES
-        taken = self._warpgroups and sources[1] is not None and (held or sources[0] is not None)
+        taken = self._warpgroups and cores_take(s) and sources[1] is not None and (held or sources[0] is not None)
         taken = taken and warpgroups_take(s, self._invocations, along_k=(along_k[0], along_k[1]))
+        if not cores_take(s):
+            lanes = self._lanes_for(loop, s, [source for source in sources if source is not None], along_k)
+            if lanes is None:
+                return
+            self.of_lanes[product] = lanes
         if taken:
             self.of_warpgroups.add(product)
             self.of_registers |= {product} if held else set()
         found = [source.load for source in sources if source is not None]
         ways = [goes_along for source, goes_along in zip(sources, along_k, strict=True) if source is not None]
         is_there = len(found) == len(sources) or (held and _in_matrices(s.args[0].type.shape[1] * HELD_BYTES))
-        swizzled = taken or (is_there and all(map(_by_matrices, found, ways)))
+        swizzled = taken or product in self.of_lanes or (is_there and all(map(_by_matrices, found, ways)))
         for atom, source, goes_along in zip(s.args[:2], sources, along_k, strict=True):
             if source is None or not isinstance(atom, Value):
                 continue
@@ -225,6 +232,24 @@ class RingPlan:
             ring.slice += [index for index in source.offsets if index not in ring.slice]
             self.strips[atom.id] = loads[source.at], loop
             self.skipped |= set(source.chain)
+
+    def _lanes_for(self, loop: int, s: Tile, sources: Sequence[_Source], along_k: Sequence[bool]) -> LaneSums | None:
+        """The layout of the sums of a product that lanes compute: of one that adds to a variable all the time, with both factors in the ring."""
+        rows = [source.load.shape[-1] * source.load.memory.type.size_bytes for source in sources if not source.stays]
+        if len(rows) < len(along_k) or not all(map(_in_matrices, rows)) or self.lasting_variable(loop, s) is None:
+            return None
+        return lane_sums(s, self._invocations // WARP, along_k=(along_k[0], along_k[1]))
+
+    def lasting_variable(self, loop: int, s: Tile) -> Variable | None:
+        """The variable to which a loop's product adds, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
+        body = self._program.body
+        before = body[self.maker(s.args[2])] if isinstance(s.args[2], Value) else None
+        inside = body[loop : self._program.match[loop]]
+        if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
+            return None
+        touching = [other for other in inside if isinstance(other, VariableStatement) and other.variable is before.variable]
+        is_set = len(touching) == 2 and touching[0] is before and isinstance(touching[1], Set) and touching[1].args[0] is s.bound
+        return before.variable if is_set and sum(before.bound in other.args for other in body) == 1 else None
 
     def _delay(self, loop: int, ring: Ring, counts: Sequence[int]) -> None:
         """Finds the products of a loop that are late: those of registers that only add to a variable, which the turn reads between its first product and

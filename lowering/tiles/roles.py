@@ -85,7 +85,7 @@ class RoleRewrite(BoxRewrite):
         calls = any(isinstance(other, Let) and other.op.name in TRANSCENDENTAL for other in program.body)  # functions, whose registers are counted apart
         if outside or calls or sum([prod(shape) for shape in shapes]) > _HELD * self.invocations.count:
             return
-        if not plain or plan.block_of(loop) >= 0 or not isinstance(s, For) or any(self._lasting_variable(loop, product) is None for product in products):
+        if not plain or plan.block_of(loop) >= 0 or not isinstance(s, For) or any(self._plan.lasting_variable(loop, product) is None for product in products):
             return
         inside = [program.body[at] for at in (*ring.loads, *ring.slice)]
         used = [*s.args, *[a for one in inside if isinstance(one, (TileLoad, Let)) for a in one.args]]

@@ -19,7 +19,8 @@ from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import WITH_WARPGROUPS, Target
-from vyre_py.lowering.tiles.cores import for_tensor_cores, uses_tensor_cores
+from vyre_py.lowering.tiles.cores import for_rings, uses_tensor_cores
+from vyre_py.lowering.tiles.lane_products import has_products_of_lanes
 from vyre_py.lowering.tiles.packing import for_cpu, micro_kernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
 from vyre_py.lowering.tiles.tensor import BYTE_FLOATS_SINCE, WARP, cores_take
@@ -33,7 +34,7 @@ _WGSL_TILE_BYTES: Final = 16 << 10
 _WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
-_CORES_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 227 << 10, 120: 96 << 10}
+_RING_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 227 << 10, 120: 96 << 10}
 
 
 def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
@@ -43,13 +44,13 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
         raise Unsupported(target.name, missing)
     if of < BYTE_FLOATS_SINCE:
         program = _multiplied_plainly(program, lambda s: s.args[0].type.scalar.is_storage)
-    if options.workgroup is None and of >= min(_CORES_BYTES):
+    if options.workgroup is None and of >= min(_RING_BYTES):
         chained = _chained(program) if of == _MODELLED else program
         if chained is not program:
             with suppress(Unsupported):  # what does not fit there is no reason to refuse it
-                return _by_cores(chained, target, options)
-        if uses_tensor_cores(program):
-            return _by_cores(program, target, options)
+                return _by_rings(chained, target, options)
+        if uses_tensor_cores(program) or has_products_of_lanes(program, _most_bytes(target)):
+            return _by_rings(program, target, options)
     _require_powers(target, options)
     wide = over_views(program, target.name, _TILE_BYTES, options.workgroup, WARP)
     if wide is None:
@@ -58,13 +59,18 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
     return (check(wide), *_invocations(program, target, replace(options, workgroup=wide.workgroup), _TILE_BYTES, lanes=WARP))
 
 
-def _by_cores(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    """Forms for tensor cores: one with boxes, where the target has them and they copy something, one for views of buffers, and one for any arguments."""
-    memory_bytes = _CORES_BYTES[max(known for known in _CORES_BYTES if known <= generation(target.arch))]
+def _most_bytes(target: Target) -> int:
+    """What rings and all else of a workgroup may take of its memory."""
+    return _RING_BYTES[max(known for known in _RING_BYTES if known <= generation(target.arch))]
+
+
+def _by_rings(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
+    """Forms with rings: one with boxes, where the target has them and they copy something, one for views of buffers, and one for any arguments."""
+    memory_bytes = _most_bytes(target)
     warpgroups = target.arch in WITH_WARPGROUPS.values()
-    forms = [for_tensor_cores(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
+    forms = [for_rings(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
     if warpgroups and options.boxes is not False and not (options.persistent or options.interruptible) and options.codegen == "llvm":
-        boxes = for_tensor_cores(program, target.name, memory_bytes, wide=True, warpgroups=True, boxes=True)
+        boxes = for_rings(program, target.name, memory_bytes, wide=True, warpgroups=True, boxes=True)
         forms[:0] = [boxes] if any(isinstance(s, BoxCopy) for s in boxes.body) else []
     return [_of_target(form) for form in forms]
 

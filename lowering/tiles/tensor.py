@@ -1,4 +1,4 @@
-"""Products of matrices on tensor cores: which they are, and how their sums lie in registers.
+"""Products of matrices on tensor cores, and products of lanes from strips like theirs: which they are, and how their sums lie in registers.
 
 A subgroup of 32 invocations, a warp, adds products of 16 x K by K x 8 to sums of 16 x 8, four elements each invocation (`nodes.TensorCore`), where K elements
 of a factor are 32 bytes. The warps of a workgroup make a grid over the tile, and each has a block of such sums. The factors lie in workgroup memory, from
@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Final
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, TileLoad, Value, Var
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import MMA_TYPES
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.types import Type, f32
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
 __all__ = [
-    "BYTE_FLOATS_SINCE", "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Gathered", "Layouts", "accumulators", "cores_take", "gathered",
-    "invocations_for", "warpgroups_take",
+    "BYTE_FLOATS_SINCE", "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Gathered", "LaneSums", "Layouts", "accumulators", "cores_take",
+    "gathered", "invocations_for", "lane_sums", "warpgroups_take",
 ]
 
 WARP: Final = 32
@@ -40,6 +41,9 @@ _ROW_BYTES: Final = 128  # of a swizzled row
 _TURNED_BYTES: Final = 2  # of the elements that warpgroups take from rows that do not go along k
 HELD_BYTES: Final = 2  # of those of a first factor that they take from registers
 _PRODUCTS: Final = ("mma_tensor", "mma_sm90")
+_LANE_ROWS, _LANE_COLUMNS = 4, 8  # lanes of a warp over a product of lanes
+_LANE_HELD: Final = 64  # registers of such a sum that a lane has at most, beside those of the factors
+_GROUP: Final = 4  # elements that it takes together
 BYTE_FLOATS_SINCE: Final = 89  # the generation from which on tensor cores take factors of 8 bits that are floats
 
 
@@ -91,6 +95,35 @@ class Gathered(Accumulator):
         return TOGETHER if axis == 1 else 1
 
 
+@dataclass(frozen=True, slots=True)
+class LaneSums(TileLayout):
+    """Sums of a product of lanes in the registers of `down` by `across` warps, of which each has a block, and each lane so many `neighbours_along` rows and
+    columns of it in every so many times 4 rows and 8 columns."""
+
+    down: int
+    across: int
+    neighbours_along: tuple[int, int]
+
+    def line(self, shape: tuple[int, ...], axis: int) -> Line:
+        """Warps, and within them lanes."""
+        together = self.neighbours_along[axis]
+        if axis == 0:
+            return Line(WARP * self.across, self.down, shape[0] // self.down, Line(_LANE_COLUMNS, _LANE_ROWS, together))
+        return Line(WARP, self.across, shape[1] // self.across, Line(1, _LANE_COLUMNS, together))
+
+    def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        """Every so many elements, some neighbours."""
+        if shape[axis] == 1:
+            return (0,)
+        together = self.neighbours_along[axis]
+        block, lanes = shape[axis] // (self.down, self.across)[axis], (_LANE_ROWS, _LANE_COLUMNS)[axis]
+        return tuple([first + k for first in range(0, block, lanes * together) for k in range(together)])
+
+    def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
+        """As many as a factor has side by side."""
+        return self.neighbours_along[axis] if shape[axis] > 1 else 1
+
+
 def gathered(layout: TileLayout, shape: tuple[int, ...]) -> Gathered | None:
     """The layout for storing sums of a shape in long rows; None where there is none."""
     if not isinstance(layout, Accumulator) or shape[0] == 1 or shape[1] % (layout.across * _SHARERS * TOGETHER):
@@ -117,6 +150,22 @@ def warpgroups_take(s: Statement, invocations: int, *, along_k: tuple[bool, bool
     types = s.args[0].type.scalar is s.args[1].type.scalar or s.args[0].type.scalar.is_float
     rows = types and size <= _WARPGROUP_BYTES and k * size % _ROW_BYTES == 0 and along_k[0] and (along_k[1] or turned)
     return rows and m == invocations // (WARP * _WARPGROUP) * _WARPGROUP_ROWS and n <= _WIDEST
+
+
+def lane_sums(s: Statement, warps: int = 0, *, along_k: tuple[bool, bool] = (False, False)) -> LaneSums | None:
+    """How the sums of a strict product of f32 lie that lanes compute, whose factors lie in rows that go `along_k` or not, over so many `warps`, or as few as
+    hold them; None for any other statement, and for shapes that do not fit."""
+    if not isinstance(s, Tile) or s.op.name != "mma" or any(a.type.scalar is not f32 for a in s.values):
+        return None
+    (m, n), depth = s.bound.type.shape, s.args[0].type.shape[1]
+    neighbours = tuple([1 if goes_along else _GROUP for goes_along in along_k])
+    fitting = [
+        (down, across) for down, across in _grids()
+        if warps in (0, down * across) and depth % _GROUP == 0 and m % (down * _LANE_ROWS * _GROUP) == 0 and n % (across * _LANE_COLUMNS * _GROUP) == 0
+        and _held(s.bound.type, down * across) <= _LANE_HELD
+    ]  # fmt: skip
+    grid = min(fitting, key=lambda grid: (grid[0] * grid[1], m // (grid[0] * _LANE_ROWS) + n // (grid[1] * _LANE_COLUMNS)), default=None)
+    return grid and LaneSums(*grid, (neighbours[0], neighbours[1]))
 
 
 def _grids() -> Iterator[tuple[int, int]]:
@@ -149,6 +198,8 @@ def invocations_for(program: Program, *, warpgroups: bool) -> int:
     have 64 rows for each."""
     sums = [s.result.type for s in program.body if cores_take(s) and s.result is not None]
     rows = [type_.shape[0] for type_ in sums]
+    if not sums:
+        return WARP * max([layout.down * layout.across for s in program.body if (layout := lane_sums(s)) is not None], default=0)
     if warpgroups and rows and all(m % _WARPGROUP_ROWS == 0 and m // _WARPGROUP_ROWS * _WARPGROUP <= _MOST_WARPS for m in rows):
         return WARP * _WARPGROUP * max(rows) // _WARPGROUP_ROWS
     warps = max([prod(grid) for type_ in sums if (grid := _warps(type_)) is not None], default=0)
@@ -188,10 +239,13 @@ class Layouts:
     variables: Mapping[int, TileLayout]
 
 
-def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: Collection[int] = (), of_registers: Collection[int] = ()) -> Layouts:
-    """Which values and variables lie as sums of tensor cores do: those sums, what goes element by element from them, rows of such that are folded, variables
-    that are set to any of these, and what is made for them alone. The products `of_warpgroups` are named by statement, and those `of_registers`, whose first
-    factor the lanes hold as they hold sums.
+def accumulators(
+    program: Program, invocations: InvocationGrid, of_warpgroups: Collection[int] = (), of_registers: Collection[int] = (),
+    of_lanes: Mapping[int, LaneSums] = MappingProxyType({}),
+) -> Layouts:  # fmt: skip
+    """Which values and variables lie as sums of tensor cores or lanes do: those sums, what goes element by element from them, rows of such that are folded,
+    variables that are set to any of these, and what is made for them alone. The products `of_warpgroups` are named by statement, those `of_registers`, whose
+    first factor the lanes hold as they hold sums, and those `of_lanes`.
 
     A value that is made of one variable whose layout is found later is looked at again, so the walk is repeated until nothing changes: as often as variables
     depend on each other at most.
@@ -206,6 +260,8 @@ def accumulators(program: Program, invocations: InvocationGrid, of_warpgroups: C
             layout: TileLayout | None = None
             if index in of_warpgroups:
                 layout = Accumulator(warps, 1)
+            elif index in of_lanes:
+                layout = of_lanes[index]
             elif cores_take(s):
                 layout = _accumulator(_shape(s), warps, whole_rows=whole_rows)
             elif _folds_rows(s) and isinstance(a := s.args[0], Value) and isinstance(of := values.get(a.id), Accumulator) and of.across == 1:

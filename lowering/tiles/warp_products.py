@@ -9,10 +9,10 @@ from vyre_py.ir.language.nodes import Atom, Const, MatrixLoad, Memory, Space, Te
 from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Shared
+from vyre_py.lowering.tiles.lane_products import LaneRewrite
 from vyre_py.lowering.tiles.rings import GROUP_BYTES, Strip
 from vyre_py.lowering.tiles.tensor import DEEP_BYTES, HELD_BYTES, WARP, Accumulator, cores_take
 from vyre_py.lowering.tiles.tile_layout import Line
-from vyre_py.lowering.tiles.warpgroups import WarpgroupRewrite
 
 __all__ = ["WarpRewrite"]
 
@@ -27,7 +27,7 @@ _SUMS: Final = 4  # that a lane has of a product
 _Taken = tuple[list[list[Atom]], list[list[Atom]]]
 
 
-class WarpRewrite(WarpgroupRewrite):
+class WarpRewrite(LaneRewrite):
     """A Program with a plan of its rings, whose products of warps read strips of these, too."""
 
     def _bind_lanes(self) -> None:

@@ -25,7 +25,6 @@ from vyre_py.ir.language.nodes import (
     Tile,
     Value,
     Variable,
-    VariableStatement,
     WarpgroupProduct,
     WarpgroupWait,
     const,
@@ -99,7 +98,7 @@ class WarpgroupRewrite(ViewedRewrite):
             self._fly_late(loop)
         if loop in self._due:
             self._due.pop(loop)()
-        lasting = self._lasting_variable(loop, s) if ring.is_spare else None
+        lasting = self._plan.lasting_variable(loop, s) if ring.is_spare else None
         if lasting is not None:
             self._lasting.setdefault(loop, []).append((lasting, flight))
             self._land(flight, lasts=True)
@@ -282,17 +281,6 @@ class WarpgroupRewrite(ViewedRewrite):
         """Sets the variables of late products to what has become of them."""
         for product, variable in ring.late.items():
             self._take(variable, self._flight(product, self._tile_at(product)))
-
-    def _lasting_variable(self, loop: int, s: Tile) -> Variable | None:
-        """The variable to which a loop's product adds, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
-        body = self.program.body
-        before = body[self._plan.maker(s.args[2])] if isinstance(s.args[2], Value) else None
-        inside = body[loop : self.program.match[loop]]
-        if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
-            return None
-        touching = [other for other in inside if isinstance(other, VariableStatement) and other.variable is before.variable]
-        is_set = len(touching) == 2 and touching[0] is before and isinstance(touching[1], Set) and touching[1].args[0] is s.bound
-        return before.variable if is_set and sum(before.bound in other.args for other in body) == 1 else None
 
     def _wait_for(self, variable: Variable, flight: _Flight) -> None:
         """Waits for the sums of a variable."""

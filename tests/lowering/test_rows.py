@@ -10,13 +10,14 @@ from device_kinds import open_device
 import vyre_py as vp
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.dims import evaluate_dim
+from vyre_py.ir.language.nodes import Load, Space
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import aligned, coarsen
 from vyre_py.lowering.compile import prepare
 from vyre_py.lowering.options import CompileOptions
-from vyre_py.lowering.rows import Row, element_rows
+from vyre_py.lowering.rows import AdjacentAccess, Row, element_rows, further
 from vyre_py.lowering.target import Target
 
 PTX = Target("ptx", "sm_90")
@@ -180,3 +181,46 @@ def test_half_a_line_is_no_neighbour_of_the_next_half(first: int) -> None:
     for kind in ("cpu", "reference"):
         got = open_device(kind).compile_native(made).dispatch({"x": x})["y"]
         assert np.array_equal(got, x[1, :, first : first + 4])
+
+
+FURTHER = """
+program p(n) workgroup(64) over(n) {
+  buffer x: f32[n] read
+  buffer y: f32[n] write
+  workgroup s: f32[68, 4]
+  let i = global_id.x
+  let l = local_id.x
+  let v = x[i]
+  s[l, 0u32] = v
+  s[l, 1u32] = v * 2.0
+  let last = 4u32 + l
+  barrier
+  s[last, 1u32] = v * 3.0
+  barrier
+  let a = s[l, 1u32]
+  let b = s[last, 1u32]
+  let c = s[l, 0u32]
+  let before = l + 4294967295u32
+  let d = s[before, 1u32]
+  var e: f32 = 0.0
+  if v < 0.5 {
+    let f = s[last, 1u32]
+    e = f
+  }
+  y[i] = (a - b) * c + d + e
+}
+"""
+
+
+def test_loads_some_rows_further_have_one_address() -> None:
+    """In one block, of one place in each row, and all inside: the row before may wrap, and what another block loaded may not have run."""
+    plain = prepare(parse(FURTHER), PTX, CompileOptions())
+    loads = [index for index, s in enumerate(plain.program.body) if isinstance(s, Load) and s.memory.space is Space.WORKGROUP]
+    first, second = loads[:2]
+    assert further(plain) == {first: AdjacentAccess(first, 0, 4), second: AdjacentAccess(first, 16, 4)}
+    sizes = {"n": 150}
+    given = {"x": np.random.default_rng(2).random(150).astype(np.float32), "y": np.zeros(150, np.float32)}
+    want, got = copies(given), copies(given)
+    interpret(plain, want, sizes)
+    simt_host.run(plain, got, sizes)
+    simt_host.assert_same(plain.program, got, want)

@@ -98,7 +98,7 @@ from vyre_py.lowering.llvm.lines import lines_of
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.llvm.types import bits_type, bytes_literal, literal, llvm_type, memory_type, number
 from vyre_py.lowering.options import CompileOptions
-from vyre_py.lowering.rows import Row, element_rows
+from vyre_py.lowering.rows import Row, element_rows, further
 from vyre_py.lowering.tiles.grid_walk import walks_grid
 from vyre_py.lowering.views import layout_of
 
@@ -128,14 +128,12 @@ class _SimtWalk:
         self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None, says_unchanged: bool
     ) -> None:
         self.options = options
-        self.adjacent = coarsened.adjacent if coarsened is not None else {}
+        self.adjacent = further(optimised) | dict(coarsened.adjacent if coarsened is not None else {})
         self.aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
         self.leaders: dict[int, str] = {}
         self.says_unchanged, self.unchanged = says_unchanged, ""
         self.done: set[int] = set()  # accesses that another one did
-        self.rows = coarsened.rows() if coarsened is not None else {}
-        if uses_tensor_cores(optimised.program):
-            self.rows |= element_rows(optimised, frozenset({Space.WORKGROUP}))
+        self.rows = (coarsened.rows() if coarsened is not None else {}) | element_rows(optimised, frozenset({Space.WORKGROUP}))
         self.copied = async_copies.copied(optimised, self.rows)
         self.optimised = optimised
         self.program = optimised.program

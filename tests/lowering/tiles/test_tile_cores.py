@@ -13,11 +13,12 @@ from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import BoxCopy, WarpgroupRegisters
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Array, Type
-from vyre_py.lowering.tiles.cores import for_tensor_cores
+from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
+from vyre_py.lowering.tiles.lane_products import has_products_of_lanes
 
 
-def matmul(t: Type, to: Type, tile: tuple[int, int, int], *, turn_a: bool, turn_b: bool, sums: Type | None = None) -> Program:
+def matmul(t: Type, to: Type, tile: tuple[int, int, int], *, turn_a: bool, turn_b: bool, sums: Type | None = None, tensor: bool = True) -> Program:
     (m, n, k), sums = tile, sums or (vp.i32 if not t.is_float else vp.f64 if t is vp.f64 else vp.f32)
     with vp.TileBuilder("matmul") as b:
         rows, columns, depth = b.dim("rows"), b.dim("columns"), b.dim("depth")
@@ -29,7 +30,7 @@ def matmul(t: Type, to: Type, tile: tuple[int, int, int], *, turn_a: bool, turn_
         with b.for_(0, depth, k) as p:
             left = x.tile(p, i, shape=(k, m)).T if turn_a else x.tile(i, p, shape=(m, k))
             right = y.tile(j, p, shape=(n, k)).T if turn_b else y.tile(p, j, shape=(k, n))
-            acc.set(vp.mma(left, right, acc, tensor=True))
+            acc.set(vp.mma(left, right, acc, tensor=tensor))
         z[i, j] = vp.cast(acc, to)
     return b.program
 
@@ -79,7 +80,7 @@ UNBOXED = [(vp.f32, (32, 32, 16)), (vp.i8, (32, 32, 32)), (vp.f64, (32, 32, 8)),
 def test_products_are_right(t: Type, to: Type, tile: tuple[int, int, int], turn_a: bool, turn_b: bool, warpgroups: bool, form: str) -> None:
     (m, n, k), rng = tile, np.random.default_rng(17)
     rows, columns, depth = (m + 3, n + 5, 2 * k + 7) if form == "any" else (m + 16, n + 16, 2 * k + 16)
-    program = for_tensor_cores(matmul(t, to, tile, turn_a=turn_a, turn_b=turn_b), "the oracle", 96 << 10, warpgroups=warpgroups, **FORMS[form])
+    program = for_rings(matmul(t, to, tile, turn_a=turn_a, turn_b=turn_b), "the oracle", 96 << 10, warpgroups=warpgroups, **FORMS[form])
     assert has_boxes(program) is (form == "boxes" and (t, tile) not in UNBOXED)
     x, y = [rng.integers(0 if t is vp.u8 else -4, 5, shape).astype(np.float32) for shape in ((rows, depth), (depth, columns))]
     z = np.full((rows, columns), 77, np.float32).astype(to.dtype)
@@ -94,7 +95,7 @@ def test_others_may_copy_than_compute(launched: int, depth: int, turned: bool) -
     """They are a warpgroup beside those that compute, and go through the grid, three layers of two rows of two places, as these do; loops of no turn, one, and
     more than there are strips."""
     made = vp.ops.matmul(vp.bf16, batched=True, transpose_b=turned, tiles=(128, 64, 64))
-    program = for_tensor_cores(made, "the oracle", 160 << 10, warpgroups=True, **FORMS["boxes"])
+    program = for_rings(made, "the oracle", 160 << 10, warpgroups=True, **FORMS["boxes"])
     assert any(isinstance(s, WarpgroupRegisters) for s in program.body) and walks_grid(program)
     rng = np.random.default_rng(19)
     a, b = [rng.integers(-4, 5, shape).astype(np.float32) for shape in ((3, 136, depth), (3, depth, 72))]
@@ -104,10 +105,29 @@ def test_others_may_copy_than_compute(launched: int, depth: int, turned: bool) -
     assert np.array_equal(arrays["c"], (a @ b).astype(vp.bf16.dtype))
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("turn_b", [False, True])
+@pytest.mark.parametrize("turn_a", [False, True])
+@pytest.mark.parametrize("tile", [(64, 64, 16), (128, 64, 8), (64, 128, 32)], ids=str)
+def test_products_of_lanes_are_right(tile: tuple[int, int, int], turn_a: bool, turn_b: bool, form: str) -> None:
+    """Strict ones of f32 have rings as those of tensor cores do."""
+    (m, n, k), rng = tile, np.random.default_rng(19)
+    rows, columns, depth = (m + 3, n + 5, 2 * k + 7) if form == "any" else (m + 16, n + 16, 2 * k + 16)
+    made = matmul(vp.f32, vp.f32, tile, turn_a=turn_a, turn_b=turn_b, tensor=False)
+    assert has_products_of_lanes(made, 96 << 10)
+    program = for_rings(made, "the oracle", 96 << 10, warpgroups=tile[2] == 32, **FORMS[form])  # deep enough for these, were it theirs
+    assert has_boxes(program) is (form == "boxes")
+    x, y = [rng.integers(-4, 5, shape).astype(np.float32) for shape in ((rows, depth), (depth, columns))]
+    z = np.full((rows, columns), 77, np.float32)
+    arrays = {"x": np.ascontiguousarray(x.T if turn_a else x), "y": np.ascontiguousarray(y.T if turn_b else y), "z": z}
+    run(program, viewed(program, arrays), {"rows": rows, "columns": columns, "depth": depth})
+    assert np.array_equal(z, x @ y), f"{np.sum(z != x @ y)} of {z.size}"
+
+
 @pytest.mark.parametrize("warpgroups", [False, True])
 def test_sums_of_16_bits_are_right(warpgroups: bool) -> None:
     made = matmul(vp.f16, vp.f16, (64, 64, 64), turn_a=False, turn_b=False, sums=vp.f16)
-    program, rng = for_tensor_cores(made, "the oracle", 96 << 10, wide=True, warpgroups=warpgroups), np.random.default_rng(18)
+    program, rng = for_rings(made, "the oracle", 96 << 10, wide=True, warpgroups=warpgroups), np.random.default_rng(18)
     x, y = [rng.integers(-2, 3, shape).astype(np.float16) for shape in ((72, 160), (160, 80))]
     arrays = {"x": x, "y": y, "z": np.zeros((72, 80), np.float16)}
     run(program, viewed(program, arrays), {"rows": 72, "columns": 80, "depth": 160})
@@ -119,7 +139,7 @@ def test_sums_of_16_bits_are_right(warpgroups: bool) -> None:
 @pytest.mark.parametrize(("head", "tiles", "warpgroups"), [(64, (64, 64), True), (64, (128, 64), True), (64, (64, 64), False), (16, (64, 16), False)], ids=str)
 def test_attention_is_right(head: int, tiles: tuple[int, int], warpgroups: bool, causal: bool, form: str) -> None:
     """Two products in a loop, of which the second has its first factor in registers, and is late where warpgroups compute it."""
-    program = for_tensor_cores(vp.ops.attention(vp.bf16, head, causal=causal, tiles=tiles), "the oracle", 224 << 10, warpgroups=warpgroups, **FORMS[form])
+    program = for_rings(vp.ops.attention(vp.bf16, head, causal=causal, tiles=tiles), "the oracle", 224 << 10, warpgroups=warpgroups, **FORMS[form])
     assert has_boxes(program) is (form == "boxes")
     for m, n, greatest in ((70, 150, 150), (70, 150, 16), (5, 0, 0)):  # in the second no row finds a greater score behind so many keys
         rng = np.random.default_rng(n)
@@ -146,7 +166,7 @@ def test_boxes_of_a_loop_that_is_run_again_and_takes_zeros_from_far_outside() ->
             with b.for_(0, batch * 64, 64) as p:
                 acc.set(vp.mma(x.tile(batch, far, p, shape=(64, 64)), y.tile(batch, p, 0, shape=(64, 64)), acc, tensor=True))
             z[batch, 0, 0] = acc
-    program = for_tensor_cores(b.program, "the oracle", 96 << 10, warpgroups=True, **FORMS["boxes"])
+    program = for_rings(b.program, "the oracle", 96 << 10, warpgroups=True, **FORMS["boxes"])
     assert has_boxes(program)
     rng = np.random.default_rng(3)
     left, right = rng.integers(-4, 5, (3, 64, 128)).astype(np.float32), rng.integers(-4, 5, (3, 128, 64)).astype(np.float32)

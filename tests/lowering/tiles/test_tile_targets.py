@@ -18,7 +18,7 @@ from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.target import parse_target
-from vyre_py.lowering.tiles.cores import for_tensor_cores
+from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
 
 LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
@@ -185,7 +185,7 @@ def test_a_fused_product_keeps_its_sums_in_registers() -> None:
     ids=["plain", "fused", "residual", "small", "two strips", "attention"],
 )  # fmt: skip
 def test_which_loops_have_others_that_copy(program: vp.Program, apart: bool) -> None:
-    made = for_tensor_cores(program, "the target", 224 << 10, wide=True, warpgroups=True, boxes=True)
+    made = for_rings(program, "the target", 224 << 10, wide=True, warpgroups=True, boxes=True)
     assert any(isinstance(s, WarpgroupRegisters) for s in made.body) is walks_grid(made) is apart
     assert (prod(made.workgroup) == 384) is apart
 
@@ -242,7 +242,7 @@ def test_which_tiles_are_copied_row_by_row(warpgroups: bool) -> None:
     """Those of warps, and where a product is late."""
 
     def by_rows(program: vp.Program) -> bool:
-        made = for_tensor_cores(program, "the test", 224 << 10, wide=True, warpgroups=warpgroups)
+        made = for_rings(program, "the test", 224 << 10, wide=True, warpgroups=warpgroups)
         return any(isinstance(s, StripCopy) for s in made.body)
 
     assert by_rows(matmul(vp.bf16, *MIDDLE, turned=True)) is not warpgroups

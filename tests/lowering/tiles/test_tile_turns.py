@@ -26,7 +26,7 @@ from vyre_py.ir.language.nodes import (
     WarpgroupWait,
 )
 from vyre_py.ir.language.program import Program
-from vyre_py.lowering.tiles.cores import for_tensor_cores
+from vyre_py.lowering.tiles.cores import for_rings
 
 WARPS, WARPGROUP, WARP = 8, 4, 32
 KINDS = (ArrivalsExpect, ArrivalsWait, Barrier, CopyCommit, CopyWait, WarpgroupProduct, WarpgroupSignal, WarpgroupWait)
@@ -41,7 +41,7 @@ class Wrong(AssertionError):
 def made(boxes: bool) -> tuple[Program, int, int]:
     """A Program with a loop in which two warpgroups take turns, and where that begins and ends."""
     attention = vp.ops.attention(vp.bf16, 64, tiles=(128, 64))
-    program = for_tensor_cores(attention, "the test", 224 << 10, wide=True, warpgroups=True, boxes=boxes)
+    program = for_rings(attention, "the test", 224 << 10, wide=True, warpgroups=True, boxes=boxes)
     assert any(isinstance(s, BoxCopy) for s in program.body) is boxes
     products = [k for k, s in enumerate(program.body) if isinstance(s, WarpgroupProduct)]
     begin = next(k for k, s in enumerate(program.body) if isinstance(s, For) and any(k < at < program.match[k] for at in products))
