@@ -15,10 +15,11 @@ __all__ = ["attention"]
 
 _WIDEST: Final = 256  # elements of a head
 _MOST: Final = float(np.finfo(np.float32).max)
-# Queries and keys that a workgroup has at a time: with tensor cores, by the elements that a head has at most, what is the fastest on an H200; and without
-# them, where all that a product needs fits the memory of every device.
-_CORES: Final = {64: (128, 64), 128: (128, 128), _WIDEST: (128, 64)}
-_PLAIN: Final = (32, 32)
+# Queries and keys that a workgroup has at a time, and for how many steps along the keys there is room: with tensor cores, by the bytes of an element and
+# the elements that a head has at most, what is the fastest on an H200, where three workgroups of the shortest heads run on a multiprocessor at once; and
+# without them, where all that a product needs fits the memory of every device. A depth of 0 leaves it to the compiler.
+_CORES: Final = {2: {64: (64, 128, 2), 128: (128, 128, 0), _WIDEST: (128, 64, 0)}, 4: {64: (128, 64, 0), 128: (128, 128, 0), _WIDEST: (128, 64, 0)}}
+_PLAIN: Final = (32, 32, 0)
 
 
 def attention(
@@ -47,8 +48,8 @@ def attention(
     scale = 1 / math.sqrt(head) if scale is None else _scale_of(scale)
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     by, power = scale * math.log2(math.e), vp.fast.exp2 if tensor is True else vp.exp2
-    by_itself = next(shape for most, shape in _CORES.items() if head <= most) if tensor else _PLAIN
-    rows, keys = _shape_of(by_itself if tiles is None else tiles)
+    by_itself = next(shape for most, shape in _CORES[type_.size_bytes].items() if head <= most) if tensor else _PLAIN
+    rows, keys, depth = by_itself if tiles is None else (*_shape_of(tiles), 0)
     with vp.TileBuilder("attention") as b:
         batch, heads, shared, m, n = b.dim("batch"), b.dim("heads"), b.dim("kv_heads"), b.dim("m"), b.dim("n")
         q, k, v = b.read("q", type_, batch, heads, m, head), b.read("k", type_, batch, shared, n, head), b.read("v", type_, batch, shared, n, head)
@@ -64,7 +65,7 @@ def attention(
         row, column = b.iota(0, (rows, 1)), b.iota(1, (1, keys))
         after = n + i + rows  # less m, one past the last key that the last query of the tile sees
         end = b.let("end", vp.select(after > m, vp.min(after - m, n), 0)) if causal else n
-        with b.for_(0, end, keys, name="j") as j:
+        with b.for_(0, end, keys, name="j", pipeline=depth) as j:
             s = b.var("s", f32, vp.mma(x, k.tile(z, g, j, 0, shape=(None, None, keys, head)).T, b.fill(0.0, (rows, keys), f32), tensor=tensor))
             with b.if_(j + keys + m > i + n + 1 if causal else j + keys > n):
                 s.set(vp.select((column + j < n) & (column + j + m <= row + i + n) if causal else column + j < n, s, -math.inf))
