@@ -92,6 +92,7 @@ class Writer:
         self._values = 0
         self._labels = 0
         self._since = 0  # lines since the current block began
+        self.straight = 0  # lines since the straight piece at hand began, which may be cut into blocks
 
     @property
     def current(self) -> str:
@@ -128,6 +129,7 @@ class Writer:
         assert self.open, f"a line after a terminator: {text}"
         self._lines.append(f"  {text}{self.place}")
         self._since += 1
+        self.straight += 1
 
     def require_room(self, done: int, count: int) -> None:
         """Raises Unsupported, with what all of them make at this rate, where `done` of `count` statements have made more lines than are compiled."""
@@ -157,7 +159,7 @@ class Writer:
         self._since = 0
         self.open = True
         if not label.startswith(CUT):
-            self.known = {}
+            self.known, self.straight = {}, 0
 
     def jump(self, label: str) -> None:
         """Ends the current block with a branch."""

@@ -36,13 +36,14 @@ from vyre_py.ir.language.nodes import (
     Var,
     const,
 )
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bool_, u32
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability, calculate, variability_of
 
-__all__ = ["Interior", "find_interior", "inside_turns"]
+__all__ = ["Interior", "find_interior", "goes_along_rows", "inside_turns"]
 
 # Ops that indices are made of; they cost next to nothing, wherever they stood.
 _INDEXING: Final = frozenset({"add", "sub", "mul", "shl", "shr", "and", "or", "xor", "not", "cast", "bitcast", "min", "max"})
@@ -78,6 +79,18 @@ class Interior:
     values: dict[int, LaneValue] = field(default_factory=dict)
     inside: dict[int, int] = field(default_factory=dict)
     ends: dict[tuple[str, bool], None] | None = field(default_factory=dict)
+
+
+def goes_along_rows(program: Program) -> bool:
+    """Whether neighbours along x touch neighbours of buffers, or what lies anywhere; not what lies in other rows, of which a workgroup of several rows has
+    the same ones in the cache again."""
+    along = set[int]()
+    for s in program.body:
+        if isinstance(s, _ACCESSES) and s.memory.space is Space.BUFFER and any(isinstance(a, Value) and a.id in along for a in s.indices[:-1]):
+            return False
+        if isinstance(s, Let) and (s.op.name in _ALONG or (s.op.name in _INDEXING and any(isinstance(a, Value) and a.id in along for a in s.args))):
+            along.add(s.bound.id)
+    return True
 
 
 def find_interior(memories: Memories, region: BarrierFreeRegion) -> Interior | None:

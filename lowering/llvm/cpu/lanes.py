@@ -51,7 +51,7 @@ from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.arrivals import meet
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.host_targets import TARGETS, HostTarget
-from vyre_py.lowering.llvm.cpu.interior import Interior, find_interior
+from vyre_py.lowering.llvm.cpu.interior import Interior, find_interior, goes_along_rows
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.micro_kernels import MicroKernels
@@ -179,7 +179,9 @@ class _LaneWalk:
     def _has_rows(self) -> bool:
         """Whether a workgroup has rows of whole chunks, and no order among them."""
         state, sizes = self.state, self.state.program.workgroup
-        return state.width > 1 and bool(self.border) and sizes[0] % state.width == 0 and (sizes[1] * sizes[2] > 1 or self._may_run())
+        if state.width == 1 or not self.border or sizes[0] % state.width or not goes_along_rows(state.program):
+            return False
+        return sizes[1] * sizes[2] > 1 or self._may_run()
 
     def _may_run(self) -> bool:
         """Whether the body is short enough to be written once more, for runs, and has no loop, beside which tests of chunks cost nothing."""

@@ -19,8 +19,9 @@ from vyre_py.lowering.llvm.types import bits_type, integer, memory_type
 
 __all__ = ["Scattered"]
 
-# So many accesses are written out in the kernel itself.
+# So many accesses are written out in the kernel itself, where the straight piece at hand has no more lines than that: LLVM does little for long ones (`large`).
 _INLINE: Final = 256
+_SHORT: Final = 1_500
 
 
 class Scattered:
@@ -90,8 +91,8 @@ class Scattered:
         return found
 
     def _is_called(self) -> bool:
-        """Whether an access is a call: after the first few, since each is long."""
-        return self.state.width > 1 and self.state.module.count("one by one") > _INLINE
+        """Whether an access is a call: after the first few, and where much was written already, since each is long."""
+        return self.state.width > 1 and (self.w.straight > _SHORT or self.state.module.count("one by one") > _INLINE)
 
     def _store_each(self, memory: Memory, base: str, offset: LaneValue, value: str) -> None:
         w, width, element = self.w, self.state.width, memory_type(memory.type)

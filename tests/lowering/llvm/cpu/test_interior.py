@@ -33,6 +33,9 @@ DIVIDED = """program divided(h, w) workgroup(64) over(h * w) { param s: u32\n bu
   let i = global_id.x
   let q = i / s\n let r = i % s
   y[q, r] = x[r, q] + x[i / w, i % w] + x[i % 3u32, i / 100u32] }"""
+TURNED = """program turned(h, w) workgroup(16, 16) over(w, h, 1) { buffer x: f32[h, w] read\n buffer y: f32[w, h] write
+  let i = global_id.x\n let j = global_id.y
+  y[i, j] = x[j, i] }"""
 BARRIERS = """program barriers(h, w) workgroup(64) over(w, h, 1) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write\n workgroup t: f32[16, 5]
   let i = global_id.x\n let j = global_id.y\n let l = local_id.x
   t[l & 15u32, l >> 4u32] = x[j, i + 3u32]
@@ -168,6 +171,7 @@ def test_rows_of_neighbouring_workgroups_are_run_together() -> None:
     text = emit_text(Program.from_text(LIFE.replace("T", "u32")), "cpu:x86-64-v3")
     assert "\nrow." in text and "\ngroups." in text
     assert "\nrow." not in emit_text(Program.from_text(BARRIERS), "cpu:x86-64-v3")
+    assert "\nrow." not in emit_text(Program.from_text(TURNED), "cpu:x86-64-v3")  # whose workgroups have the same rows of one array in the cache
 
 
 def _interior(text: str) -> str:

@@ -12,6 +12,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, u32
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Variability, calculate
+from vyre_py.lowering.llvm.large import measure
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.target import Target
@@ -97,6 +98,18 @@ def test_many_accesses_one_by_one_are_calls() -> None:
     device.target = Target("host", "native", 4)
     text = emit_text(program, "cpu:x86-64-v3:4")
     assert "call <4 x i32> @gather_each_v4i32(" in text and "call void @scatter_some_v4i32(" in text
+    wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
+    np.testing.assert_array_equal(device.compile_native(program).dispatch(x=x)["y"], wanted)
+
+
+def test_accesses_one_by_one_make_no_long_straight_piece() -> None:
+    """LLVM does little for one, so behind its beginning they are calls."""
+    body = "\n".join(f"s = s ^ x[(i * {2 * k + 3}u32 + s) % n]" for k in range(90))
+    program = Program.from_text(f"""program long(n) workgroup(16) over(n) {{ buffer x: u32[n] read\n buffer y: u32[n] write
+      let i = global_id.x\n var s: u32 = 0u32\n {body}\n y[i] = s }}""")
+    assert not measure(emit_text(program, "cpu:x86-64-v3:16")).large
+    device, x = CpuDevice(0), np.random.default_rng(6).integers(0, 200, 37, np.uint32)
+    device.target = Target("host", "native", 16)
     wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
     np.testing.assert_array_equal(device.compile_native(program).dispatch(x=x)["y"], wanted)
 
