@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import unicorn
@@ -128,6 +130,9 @@ class ArmKernel:
         ranges = [(block, block + PAGE), (scratch, scratch + self.scratch_bytes), *self.device.ranges]
         self.core.call(self.symbol, (block, scratch, *rest), ranges)
         self.device.called += self.core.called
+
+    def prepared(self, block: int, scratch: int, *rest: int) -> Callable[[], None]:
+        return partial(self.run, block, scratch, *rest)
 
 
 class ArmDevice(CpuDevice):
