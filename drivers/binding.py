@@ -317,7 +317,8 @@ def solve_axes(memory: Memory, shape: tuple[int, ...], sizes: dict[str, int]) ->
 def too_wide(layout: Layout, binding: BindingPlan, device: Device) -> list[str]:
     """What is said of sizes from 2^32 on that the Program takes and its code does not: where a device's indices have 32 bits, and where what took them had no
     effect and was left out."""
-    narrow, most = binding.interface.wide - layout.wide, min(WORD_LIMIT - 1, device.limits.elements)
+    wide = frozenset[str]() if device.sizes_are_words else layout.wide
+    narrow, most = binding.interface.wide - wide, min(WORD_LIMIT - 1, device.limits.elements)
     large = {name: size for name, size in binding.sizes.items() if name in narrow and size >= WORD_LIMIT}
     found = [f"dim {name!r} is {size}; in the code for {device.name} it is below 2^32" for name, size in large.items()]
     few = "fewer than 2^32" if most == WORD_LIMIT - 1 else f"at most {most}"

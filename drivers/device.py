@@ -118,6 +118,7 @@ class Device(Closing, Stationary, ABC):
     kind: ClassVar[str]
     is_software: bool = False
     dlpack_device: tuple[int, int] | None = None
+    sizes_are_words: ClassVar[bool] = False  # whether code reads sizes in 32 bits, of those that it takes whole, too
     takes_wide: ClassVar[bool] = False  # whether a buffer whose indices have 64 bits may have more elements than `limits` says (`_widen`)
     ends_kernels: ClassVar[bool] = True  # whether a launch that takes longer than its timeout is ended; else the call gives up, and it runs on
     reads_grids: ClassVar[bool] = False  # whether a launch can read its grid from a buffer

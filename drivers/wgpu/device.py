@@ -91,6 +91,7 @@ class WgpuDevice(Device):
     kind: ClassVar[str] = "wgpu"
     ends_kernels: ClassVar[bool] = False
     reads_grids: ClassVar[bool] = True
+    sizes_are_words: ClassVar[bool] = True
     reopens: ClassVar[bool] = True
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
 

@@ -273,11 +273,10 @@ def test_many_threads_use_what_another_ends(kind: str, ends: str) -> None:
     x, y = opened.upload(XS), opened.upload(XS)
     launch, begun, over = pipeline.bind({"x": x, "y": y, "a": 3}), threading.Semaphore(0), threading.Event()
     wrong: list[BaseException] = []
-    refusals = [0] * 32
+    refusals, owns = [0] * 32, [pipeline.bind({"x": x, "y": y, "a": 1}) for _ in range(32)]
 
     def work(number: int) -> None:
-        own = pipeline.bind({"x": x, "y": y, "a": 1})
-        calls = (launch, lambda: launch.set(a=number), y.read, lambda: y.write(XS), own, opened.synchronize)
+        calls = (launch, lambda: launch.set(a=number), y.read, lambda: y.write(XS), owns[number], opened.synchronize)
         turn, left = 0, len(calls)
         while left:
             left -= over.is_set()

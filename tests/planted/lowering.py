@@ -262,8 +262,8 @@ PTX: Final = (
         "copied_from_outside",
         "A copy from outside of its buffer brings whatever lies at the beginning, and no zero.",
         "vyre_py.lowering.llvm.gpu.async_copies",
-        'count = w.let(f"select i1 {inside}, i32 {size_bytes}, i32 0")',
-        'count = w.let(f"select i1 {inside}, i32 {size_bytes}, i32 {size_bytes}")',
+        'count = w.shared(f"select i1 {inside}, i32 {size_bytes}, i32 0")',
+        'count = w.shared(f"select i1 {inside}, i32 {size_bytes}, i32 {size_bytes}")',
         Suite("test_copies.py::test_they_land_when_they_are_waited_for"),
     ),
     Plant(

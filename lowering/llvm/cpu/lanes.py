@@ -179,7 +179,7 @@ class _LaneWalk:
     def _has_rows(self) -> bool:
         """Whether a workgroup has rows of whole chunks, and no order among them."""
         state, sizes = self.state, self.state.program.workgroup
-        if state.width == 1 or not self.border or sizes[0] % state.width or not goes_along_rows(state.program):
+        if len(state.plan.regions) != 1 or state.width == 1 or not self.border or sizes[0] % state.width or not goes_along_rows(state.program):
             return False
         return sizes[1] * sizes[2] > 1 or self._may_run()
 

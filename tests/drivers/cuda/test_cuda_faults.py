@@ -266,7 +266,7 @@ ANSWERS: dict[str, Callable[[World], Any]] = {
 PLAIN = {
     CudaDevice: (
         "dlpack_device ends_kernels honoured_options is_software keep kind launch_amounts load_wgsl loop_module lose observes_launches reads_grids reopens "
-        "require_no_capture takes_wide use_on gemm forked arenas"
+        "require_no_capture sizes_are_words takes_wide use_on gemm forked arenas"
     ),
     Pipeline: "artifact device part",
     CudaLaunch: "c_address counted inner kernel plan",
