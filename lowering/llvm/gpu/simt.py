@@ -128,12 +128,15 @@ class _SimtWalk:
         self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None, says_unchanged: bool
     ) -> None:
         self.options = options
-        self.adjacent = further(optimised) | dict(coarsened.adjacent if coarsened is not None else {})
+        copies_ahead = any(isinstance(s, (BoxCopy, CopyAsync, StripCopy)) for s in optimised.program.body)
+        self.adjacent = (further(optimised) if copies_ahead else {}) | dict(coarsened.adjacent if coarsened is not None else {})
         self.aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
         self.leaders: dict[int, str] = {}
         self.says_unchanged, self.unchanged = says_unchanged, ""
         self.done: set[int] = set()  # accesses that another one did
-        self.rows = (coarsened.rows() if coarsened is not None else {}) | element_rows(optimised, frozenset({Space.WORKGROUP}))
+        self.rows = coarsened.rows() if coarsened is not None else {}
+        if copies_ahead or uses_tensor_cores(optimised.program):
+            self.rows |= element_rows(optimised, frozenset({Space.WORKGROUP}))
         self.copied = async_copies.copied(optimised, self.rows)
         self.optimised = optimised
         self.program = optimised.program
