@@ -134,13 +134,18 @@ def _placed(here: Device, memory: Memory, block: Any) -> Any:
     if isinstance(block, Buffer):
         return block if block.device is here else here.upload(block.read(), block.type)
     if shares_memory(here, block) and (not is_foreign(block) or lives_on(here, block)):
-        # Copies of others' arrays are made by their own library.
-        return _in_order(block) if isinstance(block, np.ndarray) else np.ascontiguousarray(block)
+        return _in_order(block)
     return here.upload(np.asarray(block), memory.type)
 
 
 def _in_order(block: Any) -> Any:
-    """A NumPy array without gaps. Blocks that arrived in one message with others may begin anywhere."""
+    """An array without gaps. NumPy's blocks that arrived in one message with others may begin anywhere. Another library's array on a GPU is copied by that
+    library, which NumPy's functions need not ask."""
+    described = getattr(block, "__cuda_array_interface__", None)
+    if described is not None:
+        return block if described.get("strides") is None else block.copy()
+    if not isinstance(block, np.ndarray):
+        return np.ascontiguousarray(block)
     flags = block.flags
     return block if flags.c_contiguous and flags.aligned else np.require(block, requirements=["C", "A"])
 
