@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,11 @@ from vyre_py.drivers.errors import BindingError, LaunchError
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.target import parse_target
+from vyre_py.ops.spaces import space_of
 from vyre_py.tuning import tune as tuning
 from vyre_py.tuning.defaults import DEFAULTS, default_for
 from vyre_py.tuning.estimate import estimate
+from vyre_py.tuning.results import is_exact
 
 SQUARE = np.random.default_rng(7).normal(size=(48, 48)).astype(np.float32)
 PRODUCT = {"a": SQUARE, "b": SQUARE}
@@ -117,16 +120,91 @@ def test_a_candidate_that_the_device_cannot_run_is_counted() -> None:
     assert found.parameters == {"tensor": False} and failed.error.startswith("Unsupported") and "1 of them failed" in repr(found)
 
 
-def test_results_have_to_be_those_of_the_first_or_what_check_takes() -> None:
+def test_results_have_to_be_those_of_the_first_combination_or_what_check_takes() -> None:
     x = np.arange(100, dtype=np.float32)
     space: dict[str, list[Any]] = {"way": ["right", "wrong"]}
-    told = errors_of(vp.tune(doubled, space, {"x": x}, device="cpu"))
-    assert sorted(error.partition(":")[0] for error in told.values()) == ["", "LaunchError"]
+    found = vp.tune(doubled, space, {"x": x}, device="cpu")
+    assert found.parameters == {"way": "right"} and found.checked == "reference:0"
+    assert "'y' is not what reference:0 gives: 99 of 100 elements differ, the first is [1]" in errors_of(found)["wrong"]
 
     found = vp.tune(doubled, space, {"x": x}, device="cpu", again=True, check=lambda results: np.testing.assert_array_equal(results["y"], 2 * x))
-    assert found.parameters == {"way": "right"} and errors_of(found)["wrong"].startswith("AssertionError")
+    assert found.parameters == {"way": "right"} and errors_of(found)["wrong"].startswith("AssertionError") and found.checked == "check"
     with pytest.raises(LaunchError, match="none of 1 candidates ran on cpu:0"):
         vp.tune(doubled, {"way": ["wrong"]}, {"x": x}, device="cpu", check=lambda results: np.testing.assert_array_equal(results["y"], 2 * x))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_fast_candidate_whose_code_is_wrong_never_wins(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is tried first: each element that a device gives for it is off, in the launch before those that are timed or in that behind them."""
+
+    class Wrong(tuning.Executor):
+        def measure(self, program: Any, *given: Any, **named: Any) -> Any:
+            results, taken = super().measure(program, *given, **named)
+            bad = program.workgroup[0] == 32
+            return ({"y": results["y"] + 1}, [1.0]) if bad and when == "before" else (results, [1.0] if bad else taken)
+
+        def dispatch(self, program: Any, *given: Any, **named: Any) -> Any:
+            results = super().dispatch(program, *given, **named)
+            return {"y": results["y"] + 1} if program.workgroup[0] == 32 and when == "after" else results
+
+    monkeypatch.setattr(tuning, "Executor", Wrong)
+    monkeypatch.setattr(tuning, "estimate", lambda program, *rest: program.workgroup[0])
+    x = np.arange(100, dtype=np.float32)
+    found = vp.tune(partial(doubled, "right"), {"workgroup": [32, 64]}, {"x": x}, device="cpu")
+    first, second = found.tried
+    assert found.parameters == {"workgroup": 64} and second.error == ""
+    assert first.parameters == {"workgroup": 32} and first.launch_ns is None
+    assert first.error.startswith("LaunchError: 'y' is not what reference:0 gives: 100 of 100 elements differ")
+    assert "1 failed" in found._repr_html_() and "reference:0" in found._repr_html_()
+
+
+def test_where_no_other_device_gives_what_is_right_the_first_that_ran_does() -> None:
+    """On the interpreter itself, and where that would take too long."""
+    x = np.arange(100, dtype=np.float32)
+    assert vp.tune(doubled, {"way": ["right", "wrong"]}, {"x": x}, device="reference").checked == "first"
+    found = vp.tune(doubled, {"way": ["endless", "right"]}, {"x": x}, device="cpu", timeout=2.0)
+    assert (found.parameters, found.checked) == ({"way": "right"}, "first")
+
+
+def summed(how: str) -> vp.Program:
+    """One sum of all elements, by atomics of the type, by tiles, or over the grid."""
+    with (vp.TileBuilder if how == "tiles" else vp.ProgramBuilder)("summed") as b:
+        n = b.dim("n")
+        x, y = b.read("x", vp.f32, n), b.read_write("y", vp.f32, 1)
+        if how == "tiles":
+            b.grid(vp.ceil_div(n, 32))
+            y.atomic_add((0,), x.tile(b.workgroup_id(0) * 32, shape=(32,)).reduce("add", 0).reshape((1,)))
+        else:
+            b.over(n)
+            y.atomic_add(0, x[b.global_id(0)])
+    return b.program
+
+
+def test_which_results_have_the_same_bits_however_they_are_computed() -> None:
+    def exact(program: vp.Program, target: str, **options: Any) -> bool:
+        return is_exact(program, vp.compile_native(program, [target], vp.CompileOptions(**options)))
+
+    assert exact(doubled("right"), "cpu") and exact(vp.ops.prefix_sum(vp.u32), "cpu") and exact(matmul(), "cpu")
+    assert not exact(doubled("right"), "sm_80", numerics="fast") and not exact(vp.ops.matmul(vp.bf16), "cpu")
+    assert not any(exact(program, "cpu") for program in (summed("atomics"), summed("tiles"), vp.ops.prefix_sum(vp.f32)))
+    assert exact(vp.ops.scatter_add(vp.i32), "cpu") and not exact(vp.ops.scatter_add(vp.f32), "cpu")
+
+
+def test_ready_programs_declare_what_may_be_tried() -> None:
+    """Each combination is a Program, and the shapes that there are names for are among them."""
+    for make in (vp.ops.matmul, partial(vp.ops.attention, vp.bf16, 64)):
+        space = space_of(make)
+        assert space is not None
+        assert len({make(**point).code_digest for point in tuning._points(space.values, None)}) == math.prod(map(len, space.values.values()))
+    products = space_of(partial(vp.ops.matmul, vp.bf16))
+    assert products is not None and set(vp.ops.TILES.values()) <= set(products.values["tiles"])
+    found = vp.tune(matmul, None, PRODUCT, device="cpu", tries=1)
+    assert found.candidates == math.prod(map(len, products.values.values())) and len(found.tried) == 1
+    heads = dict.fromkeys("qkv", np.random.default_rng(1).normal(size=(1, 1, 70, 16)).astype(np.float32))
+    tuned = vp.tune(partial(vp.ops.attention, vp.f32, 16), None, heads, device="cpu", tries=3)
+    assert [trial.error for trial in tuned.tried] == [""] * 3, "sums in another order are near enough"
+    with pytest.raises(Unsupported, match="declares none"):
+        vp.tune(doubled, None, PRODUCT, device="cpu")
 
 
 def test_combinations_that_are_not_allowed_are_left_out() -> None:

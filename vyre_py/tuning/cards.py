@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.text.cards import Markup, bars, card, folded, table
 from vyre_py.ir.text.lexer import written_name
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from vyre_py.tuning.tune import Parameters, Tried, Tuned
 
 __all__ = ["tried_html", "tuned_html"]
+
+# What results were held against, where that was no device.
+_HELD: Final = {"first": "the first candidate that ran", "check": "what `check` takes"}
 
 
 def _text(parameters: Parameters) -> str:
@@ -34,8 +37,12 @@ def tuned_html(tuned: Tuned) -> str:
     timed = sorted([(trial.launch_ns, trial) for trial in tuned.tried if trial.launch_ns is not None], key=lambda row: row[0])
     failed = [(_text(trial.parameters), trial.error) for trial in tuned.tried if trial.launch_ns is None]
     tried = f"{len(tuned.tried)} of {tuned.candidates} candidates" if tuned.tried else f"none of {tuned.candidates} candidates in this call"
+    rows = [
+        ("program", written_name(tuned.program.name)), ("time", _took(tuned.launch_ns)), ("tried", tried),
+        ("held against", _HELD.get(tuned.checked, tuned.checked)),
+    ]  # fmt: skip
     return card(
-        "Tuned", _text(tuned.parameters), [("program", written_name(tuned.program.name)), ("time", _took(tuned.launch_ns)), ("tried", tried)],
+        "Tuned", _text(tuned.parameters), rows,
         bars([(_text(trial.parameters), taken, shown_ns(round(taken))) for taken, trial in timed]),
         *([folded(f"{len(failed)} failed", table(failed))] if failed else []), folded("the Program", Markup(program_html(tuned.program))),
     )  # fmt: skip

@@ -10,8 +10,6 @@ from itertools import product
 from statistics import median
 from typing import Any, Final
 
-import numpy as np
-
 from vyre_py.drivers.binding import bind_arguments
 from vyre_py.drivers.cache.key import CacheKey
 from vyre_py.drivers.cache.lookup import disk_cache, validated
@@ -23,7 +21,6 @@ from vyre_py.drivers.registry import device as device_of
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import ProgramError, VyreError, shown
-from vyre_py.ir.language.nodes import Tile
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.public import public
 from vyre_py.lowering.artifact.artifact import Artifact
@@ -31,8 +28,10 @@ from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.many import compile_many
+from vyre_py.ops.spaces import Space, space_of
 from vyre_py.tuning.defaults import default_for, is_default
 from vyre_py.tuning.estimate import estimate
+from vyre_py.tuning.results import Expected, is_exact
 
 __all__ = ["Tried", "Tuned", "tune"]
 
@@ -42,7 +41,6 @@ Check = Callable[[Mapping[str, Any]], object]
 _TRIES: Final = 10
 _MOST: Final = 4096  # candidates, each of which is a Program in memory
 _PLAIN: Final = (str, int, float, type(None))
-_TOLERANCE: Final = 2.0**-6  # of the largest element, where tensor cores sum in orders of their own and round to types of 16 bits
 
 
 @public
@@ -70,13 +68,16 @@ class Tried:
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """The fastest that was found: its `parameters`, its `program`, nanoseconds a launch (None where nothing was ever tried), and how many candidates there
-    are. `tried` is all that this call has tried, in the model's order, and then those that break a rule; empty where the winner was kept already."""
+    are. `tried` is all that this call has tried, in the model's order, and then those that break a rule; empty where the winner was kept already. `checked`
+    says what their results were held against: the name of the device that computed what is right, "first" for the first candidate that ran, "check" for the
+    caller's; "" where nothing ran."""
 
     parameters: Parameters
     program: Program
     launch_ns: float | None
     candidates: int
     tried: tuple[Tried, ...]
+    checked: str = ""
 
     def __repr__(self) -> str:
         failed = sum(trial.launch_ns is None for trial in self.tried)
@@ -160,43 +161,28 @@ def _kept(key: CacheKey, count: int) -> tuple[int, float, int] | None:
     return (number, taken, tried) if sound else None
 
 
-def _agrees(expected: Mapping[str, Any], found: Mapping[str, Any], exact: bool) -> None:
-    """Raises LaunchError where results are not those of the first candidate: its bits, or near them where tensor cores sum."""
-    for name, array in expected.items():
-        other = found[name]
-        if array.tobytes() == other.tobytes():
-            continue
-        if not exact and array.dtype.kind not in "iub":
-            one, two = array.astype(np.float64), other.astype(np.float64)
-            bound = _TOLERANCE * np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
-            if np.allclose(two, one, rtol=_TOLERANCE, atol=bound, equal_nan=True):
-                continue
-        raise LaunchError(f"{name!r} is not what the first candidate gave", remedy="parameters must not change results, or `check` says what is right")
-
-
-def _is_exact(program: Program, artifact: Artifact) -> bool:
-    """Whether its results have the same bits however it is computed."""
-    cores = any(isinstance(statement, Tile) and statement.op.name == "mma_tensor" for statement in program.body)
-    return not cores and all(part.numerics == "strict" for part in artifact.parts)
-
-
 @public
 def tune(
-    make: Callable[..., Program], space: Mapping[str, Sequence[Any]], arguments: Any, *, device: Device | str | None = None, tries: int | None = _TRIES,
+    make: Callable[..., Program], space: Mapping[str, Sequence[Any]] | None, arguments: Any, *, device: Device | str | None = None, tries: int | None = _TRIES,
     timeout: float = 60.0, check: Check | None = None, allowed: Callable[..., object] | None = None, options: CompileOptions | None = None,
     again: bool = False, progress: bool | Report | None = None,
 ) -> Tuned:  # fmt: skip
     """The parameters with which a Program is the fastest on a device.
 
     `make(**parameters)` gives the Program for each combination of the values in `space` for which `allowed(**parameters)` is true; all have the same
-    arguments. `arguments` are those of `Pipeline.dispatch`, as host arrays: their sizes decide what is fast. What was measured to be fast for such a Program,
-    device and size (`vyre_py/tuning/defaults.py`) comes first, a model of the device orders the others, and the first `tries` of them are compiled in worker
-    processes and timed in another, one after the other; None is all. One that takes longer than `timeout` seconds to compile, or to run, is ended with its
-    worker, and counts as failed, as does one that the device cannot run.
+    arguments. For `vp.ops.matmul` and `vp.ops.attention`, by themselves or in `functools.partial`, `space` may be None: theirs is declared beside them
+    (`vyre_py/ops/spaces.py`). `arguments` are those of `Pipeline.dispatch`, as host arrays: their sizes decide what is fast.
 
-    Results have to be those of the first candidate that ran: the same bits, or within 2^-6 of them where tensor cores sum (`vp.mma(..., tensor=True)`) or
-    the code's numerics are not strict. `check` is given each candidate's results by name instead, and raises any exception for wrong ones; parameters
-    by which sums come in another order need it.
+    What was measured to be fast for such a Program, device and size (`vyre_py/tuning/defaults.py`) comes first, a model of the device orders the others, and
+    the first `tries` of them are compiled in worker processes and timed in another, one after the other; None is all. One that takes longer than `timeout`
+    seconds to compile, or to run, is ended with its worker, and counts as failed, as does one that the device cannot run.
+
+    Results have to be those of the Program of the first combination, as the CPU computes it, or for a CPU the interpreter, in a worker beside, before and
+    after the launches that are timed. They have to have the same bits; within 2^-6 of them where sums have an order of their own: on tensor cores
+    (`vp.mma(..., tensor=True)`), of floats by atomics or over the grid, where numerics are not strict, or where a declared space says so. A candidate whose
+    results are others is refused by name, and never wins. Where the other device takes more than 20 seconds, or cannot compute it, the first candidate that
+    ran is taken to be right, and `Tuned.checked` says so. `check` is given each candidate's results by name instead, and raises any exception for wrong
+    ones; parameters of your own by which sums come in another order need it.
 
     The winner is kept in the disk cache, by the candidates, the device, the options and the power of two from the size of each dim on, and goes along in
     bundles. It is used again where as many were tried, unless `again` is true. With `tries=0` nothing runs: what is kept is used, or else what comes
@@ -210,7 +196,10 @@ def tune(
         raise _refuse(f"timeout={shown(timeout)}", "it is a time in seconds")
     found = device if isinstance(device, Device) else device_of(device)
     options = CompileOptions.given(options)
-    candidates = [_candidate(make, point) for point in _points(space, allowed)]
+    declared = space_of(make) if space is None else Space(space)
+    if declared is None:
+        raise _refuse("a space of None", "what is tuned declares none: say which values its parameters may have")
+    candidates = [_candidate(make, point) for point in _points(declared.values, allowed)]
     sound = [(number, c.program) for number, c in enumerate(candidates) if c.program is not None]
     if not sound:
         raise LaunchError("no candidate is a Program", cause=candidates[0].error)
@@ -227,24 +216,40 @@ def tune(
         return Tuned(candidates[kept[0]].parameters, program, kept[1], len(candidates), ())
     if not wanted:
         return Tuned(candidates[order[0]].parameters, dict(sound)[order[0]], None, len(candidates), ())
-    tried = _try_all([(candidates[number].parameters, dict(sound)[number]) for number in wanted], found, arguments, options, timeout, check, progress)
+    expected = None if check is not None else Expected(first, arguments, found, options, timeout)
+    judge = _Judge(check, expected, declared.reorders)
+    tried = _try_all([(candidates[number].parameters, dict(sound)[number]) for number in wanted], found, arguments, options, timeout, judge, progress)
     timed = [(trial.launch_ns, number) for trial, number in zip(tried, wanted, strict=True) if trial.launch_ns is not None]
     if not timed:
         raise LaunchError(f"none of {len(tried)} candidates ran on {found.name}", cause="; ".join(dict.fromkeys(trial.error for trial in tried)))
     launch_ns, best = min(timed)
     disk_cache().put(key, json.dumps({"candidate": best, "launch_ns": float(launch_ns), "tried": len(wanted)}).encode())
     tried += [Tried(c.parameters, len(order), None, c.error) for c in candidates if c.program is None]
-    return Tuned(candidates[best].parameters, dict(sound)[best], launch_ns, len(candidates), tuple(tried))
+    return Tuned(candidates[best].parameters, dict(sound)[best], launch_ns, len(candidates), tuple(tried), "check" if expected is None else expected.by)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Says of results whether they are right, by raising an exception where not."""
+
+    check: Check | None
+    expected: Expected | None
+    reorders: bool
+
+    def __call__(self, program: Program, artifact: Artifact, results: Mapping[str, Any]) -> None:
+        if self.check is not None:
+            self.check(results)
+        if self.expected is not None:
+            self.expected.compare(results, not self.reorders and is_exact(program, artifact))
 
 
 def _try_all(
-    rows: Sequence[tuple[Parameters, Program]], device: Device, arguments: Any, options: CompileOptions, timeout: float, check: Check | None,
+    rows: Sequence[tuple[Parameters, Program]], device: Device, arguments: Any, options: CompileOptions, timeout: float, judge: _Judge,
     progress: bool | Report | None,
 ) -> list[Tried]:  # fmt: skip
     """Compiles and times candidates, in order."""
     items = [(program, device.target.for_program(program).name, options) for _, program in rows]
     compiled = compile_many(items, device.target.name, options, progress=progress, errors="return", timeout=timeout)
-    expected: dict[str, Any] = {}
     tried: list[Tried] = []
     with Executor(device.name, timeout, compile_timeout=timeout) as executor, Progress("tuning", progress) as bar:
         for rank, ((parameters, program), outcome) in enumerate(zip(rows, compiled, strict=True)):
@@ -253,11 +258,8 @@ def _try_all(
             if isinstance(outcome, Artifact):
                 try:
                     results, taken = executor.measure(program, arguments, options=options)
-                    if check is not None:
-                        check(results)
-                    else:
-                        _agrees(expected or results, results, _is_exact(program, outcome))
-                        expected = expected or results
+                    judge(program, outcome, results)
+                    judge(program, outcome, executor.dispatch(program, arguments, options=options))  # what differs now and then does so by now
                 except Exception as failed:  # noqa: BLE001 - `check` may raise anything; what a candidate fails by is in the report
                     error = failed
             tried.append(Tried(parameters, rank, median(taken)) if error is None else Tried(parameters, rank, None, f"{type(error).__name__}: {error}"))
