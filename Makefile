@@ -128,5 +128,5 @@ $(VENV)/%.stamp: pyproject.toml setup.py | $(VENV)/python.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist out/site out/links out/links.log out/notebooks *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out/site out/links out/links.log *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@ inventories of other projects, no fonts, no scripts of others.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -33,8 +34,7 @@ nitpicky = True
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 os.environ["VYRE_DEVICE"] = "cpu"  # where notebooks run
-nb_execution_mode = "cache"
-nb_execution_cache_path = str(ROOT / "out" / "notebooks")
+nb_execution_mode = "force"
 nb_execution_timeout = 60
 nb_execution_raise_on_error = True
 highlight_language = "text"
@@ -51,6 +51,17 @@ html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 
+CODE = ("ir", "lowering", "drivers", "vyre_py")
+
+
+def digest_of_code() -> str:
+    """Names the code that notebooks run: all pages are read anew where it changed, and so all notebooks run."""
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in CODE for file in (ROOT / folder).rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
 # Tables as wide as these want the room of the contents on the right.
 WIDE = ("ir/OPS", "ir/math/ULP", "drivers/TELEMETRY", "lowering/")
 
@@ -63,4 +74,5 @@ def give_wide_pages_room(app: Sphinx, page: str, template: str, context: dict[st
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.add_config_value("code_digest", digest_of_code(), "env", types=str)
     app.connect("html-page-context", give_wide_pages_room, priority=900)  # after the theme's own
