@@ -55,7 +55,7 @@ def stages(workers: int, folder: Path) -> list[Stage]:
     settings = {"VYRE_GENERATED": "20000", "VYRE_GENERATED_ARCHS": "5", "VYRE_TEST_SECONDS": _HOURS, "VYRE_REQUIRE_DEVICES": required}
     operators = [python, "tests/interop/torch_ops.py"]
     dtypes = ("float32", "float64", "int64", "bfloat16", "float16", "bool")
-    parts = [[*operators, "run", *dtypes, "--part", f"{k + 1}/{workers}", "--out", str(folder / "torch")] for k in range(workers)]
+    checked = [*operators, "run", *dtypes, "--workers", str(workers), "--out", str(folder / "torch")]
     litmus = [python, "-m", "pytest", "-q", "tests/drivers/test_litmus.py"]
     return [
         Stage("generated Programs", [generated], settings),
@@ -66,7 +66,7 @@ def stages(workers: int, folder: Path) -> list[Stage]:
         Stage("the site", [["make", "site"]]),
         Stage("pages of the site, viewed", [[python, "tests/site_views.py"]]),
         Stage("examples explored", [[python, "-m", "pytest", "-q", "tests/explore/test_explored_examples.py"]], {"VYRE_EXPLORED": "all"}),
-        Stage("operators of PyTorch", parts, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
+        Stage("operators of PyTorch", [checked], {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
         Stage("operators of PyTorch, the page", [[*operators, "page", str(folder / "torch")]]),
         Stage("models of transformers", [[python, "tests/interop/torch_models.py", "--page"]]),
         Stage("map of the tests", [[*mutants, "map"]]),

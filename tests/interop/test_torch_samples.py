@@ -19,7 +19,7 @@ except ImportError:  # it is among the packages of the extra `dev`
 pytest.importorskip("expecttest", reason="PyTorch's samples import it")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyTorch's tables of operators use what it has deprecated
-    from torch_ops import DTYPES, check, collected, named, ops_of, page
+    from torch_ops import DTYPES, Group, check, collected, named, ops_of, page
 
 WANTED = {
     "float32": ("nn.functional.gelu", "logit", "std", "index_add", "nn.functional.interpolate.bilinear", "special.bessel_j0"),
@@ -51,12 +51,14 @@ def test_the_page_names_what_is_wrong_here_alone(tmp_path):
     right = {"samples": 1, "kernels": 2, "fallbacks": [], "error": "", "inductor": ""}
     ops = {"sin": right, "cos": {**right, "error": "AssertionError: far", "inductor": ""}, "tan": {**right, "error": "far", "inductor": "far"}}
     for number, part in enumerate(([*ops][:2], [*ops][2:])):
-        (tmp_path / f"float32-{number}-of-2.json").write_text(json.dumps({"samples": 1, "ops": {name: ops[name] for name in part}}))
+        told = {"torch": "9.1", "device": "cpu", "dtype": "float32", "known": 4, "samples": 1, "ops": {name: ops[name] for name in part}}
+        (tmp_path / f"cpu-float32-{number}.json").write_text(json.dumps(told))
     text, alone = page(tmp_path)
-    assert alone == ["float32 cos"]
-    assert len(collected(tmp_path)["float32"][1]) == 3
+    assert alone == ["cpu float32 cos"]
+    assert len(collected(tmp_path)[Group("9.1", "cpu", "float32")]["ops"]) == 3
     assert "float32" in DTYPES
-    assert "| float32 | `cos` | AssertionError: far | right |" in text
+    assert "| 9.1 | cpu | float32 | 3 of 4 | 1 | 1 | 1 | 0 | 1 | 1 |" in text
+    assert "| 9.1 | cpu | float32 | `cos` | AssertionError: far | right |" in text
 
 
 OWN_TESTS = '''

@@ -1,23 +1,26 @@
-"""PyTorch's own operators and samples (OpInfo), compiled by the backend and beside eager code; what is wrong is tried with Inductor's C++, too.
+"""PyTorch's own operators and samples (OpInfo), compiled by the backend and beside eager code; what is wrong is tried with Inductor's own code, too.
 
-    python tests/interop/torch_ops.py run float32 int64 --part 1/4 --out FOLDER    every fourth op that takes a dtype
-    python tests/interop/torch_ops.py page FOLDER                                  vyre_py/interop/torch/COVERAGE.md, of all parts; exits with 1 where an
-                                                                                   op is wrong that Inductor's C++ has right
+    python tests/interop/torch_ops.py run float32 int64 --workers 4 --out FOLDER    all ops that take a dtype; `--device cuda`: on a GPU
+    python tests/interop/torch_ops.py page FOLDER                                   vyre_py/interop/torch/COVERAGE.md, of all that ran; exits with 1 where an
+                                                                                    op is wrong that Inductor's own code has right
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
+import multiprocessing
+import multiprocessing.connection
 import signal
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
@@ -26,7 +29,7 @@ from torch.utils._pytree import tree_map
 from vyre_py.interop.torch import fallbacks, runtime
 from vyre_py.interop.torch.backend import compile_graph
 
-__all__ = ["DTYPES", "check", "named", "ops_of"]
+__all__ = ["DTYPES", "Group", "check", "collected", "named", "ops_of", "page", "run"]
 
 DTYPES: Final = ("float32", "float64", "int64", "bfloat16", "float16", "bool")
 MODELS: Final = "## Families of models"  # what `torch_models.py` writes to the page
@@ -34,6 +37,7 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "vyre_py" / "interop" / "tor
 SECONDS: Final = 120  # that an op may take with each backend
 # Of these every run, eager ones too, may give anything, or nothing can be compared.
 UNDEFINED: Final = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "as_strided.partial_views")
+LOST: Final = {"samples": 0, "kernels": 0, "fallbacks": [], "error": "the process was lost", "inductor": ""}
 TOLERANCES: Final = {torch.float16: 1e-2, torch.bfloat16: 1.6e-2, torch.float64: 1e-9}
 
 
@@ -49,9 +53,17 @@ def named(op: Any) -> str:
     return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
 
 
-def ops_of(dtype: Any) -> list[Any]:
+class Group(NamedTuple):
+    """What a row of the table is about."""
+
+    torch: str
+    device: str
+    dtype: str
+
+
+def ops_of(dtype: Any, device: str = "cpu") -> list[Any]:
     """The operators that take a dtype; without those that only GPUs have."""
-    return [op for op in op_db if dtype in op.supported_dtypes("cpu") and not op.name.startswith("jiterator")]
+    return [op for op in op_db if dtype in op.supported_dtypes(device) and not op.name.startswith("jiterator")]
 
 
 def copied(value: Any) -> Any:
@@ -74,7 +86,7 @@ def compare(op: Any, sample: Any, dtype: Any, backend: Any) -> None:
     torch.testing.assert_close(found, wanted, equal_nan=True, rtol=bound, atol=bound)
 
 
-def tried(op: Any, dtype: Any, backend: Any, samples: int) -> tuple[int, str]:
+def tried(op: Any, dtype: Any, backend: Any, samples: int, device: str) -> tuple[int, str]:
     """How many samples were right, and what went wrong with the next."""
     done = 0
     signal.signal(signal.SIGALRM, _alarm)
@@ -82,7 +94,7 @@ def tried(op: Any, dtype: Any, backend: Any, samples: int) -> tuple[int, str]:
     try:
         torch.manual_seed(0)
         with torch.compiler.config.patch(force_disable_caches=True):  # a graph from a cache does not tell what is left to PyTorch in it
-            for number, sample in enumerate(op.sample_inputs("cpu", dtype)):
+            for number, sample in enumerate(op.sample_inputs(device, dtype)):
                 if number == samples:
                     break
                 compare(op, sample, dtype, backend)
@@ -94,56 +106,107 @@ def tried(op: Any, dtype: Any, backend: Any, samples: int) -> tuple[int, str]:
     return done, ""
 
 
-def check(op: Any, dtype: Any, samples: int = 3) -> dict[str, Any]:
-    """What became of an op: samples that were right, kernels launched, what was left to PyTorch, and the first error, here and of Inductor's C++."""
+def check(op: Any, dtype: Any, samples: int = 3, device: str = "cpu") -> dict[str, Any]:
+    """What became of an op: samples that were right, kernels launched, what was left to PyTorch, and the first error, here and of Inductor's own code."""
     launched: list[Any] = []
     fallbacks._named.clear()
     with runtime.watching(launched.append):
-        done, error = tried(op, dtype, compile_graph, samples)
+        done, error = tried(op, dtype, compile_graph, samples, device)
     left = sorted(fallbacks._named)
-    other = tried(op, dtype, "inductor", samples)[1] if error else ""
+    other = tried(op, dtype, "inductor", samples, device)[1] if error and is_sound(device) else ""
     return {"samples": done, "kernels": len(launched), "fallbacks": left, "error": error, "inductor": other}
 
 
-def run(dtypes: Iterable[str], part: str, folder: Path, samples: int, only: Iterable[str]) -> None:
-    """Checks a part of the ops, and writes a file for each dtype as it goes."""
+def is_sound(device: str) -> bool:
+    """Whether a process can still compute: a kernel that went wrong on a GPU takes all others of its process with it."""
+    try:
+        torch.zeros(1, device=device).item()
+    except Exception:  # noqa: BLE001 - whatever PyTorch calls it
+        return False
+    return True
+
+
+class Wanted(NamedTuple):
+    """What is to run: an op is taken by whichever worker is free, and each writes a file for a dtype as it goes."""
+
+    dtypes: tuple[str, ...]
+    device: str
+    samples: int
+    only: frozenset[str]
+    folder: Path
+
+    def ops(self) -> list[tuple[str, Any]]:
+        """All ops, with the names of their dtypes."""
+        every = ((name, op) for name in self.dtypes for op in ops_of(getattr(torch, name), self.device))
+        return [(name, op) for name, op in every if not self.only or named(op) in self.only]
+
+
+def work(wanted: Wanted, taken: Any, number: int) -> None:
+    """A worker: checks ops for as long as there are any that nobody has taken."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
-    number, parts = map(int, part.split("/"))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in dtypes:
-        dtype, begin, found = getattr(torch, name), time.monotonic(), {}
-        for op in ops_of(dtype)[number - 1 :: parts]:
-            if only and named(op) not in only:
-                continue
-            found[named(op)] = result = check(op, dtype, samples)
-            if result["error"]:
-                print(f"{name} {named(op)}: {result['error']}", flush=True)
-            (folder / f"{name}-{number}-of-{parts}.json").write_text(json.dumps({"samples": samples, "ops": found}, indent=1), "utf-8")
-        wrong = sum(bool(result["error"]) for result in found.values())
-        print(f"{name} {part}: {len(found)} ops, {wrong} wrong, {time.monotonic() - begin:.0f} s", flush=True)
+    ops, found = wanted.ops(), {name: {} for name in wanted.dtypes}
+    while True:
+        with taken:
+            place, taken.value = taken.value, taken.value + 1
+        if place >= len(ops):
+            return
+        name, op = ops[place]
+        for result in (LOST, None):  # what stands there if the process ends within
+            found[name][named(op)] = result or check(op, getattr(torch, name), wanted.samples, wanted.device)
+            known = len(ops_of(getattr(torch, name), wanted.device))
+            told = {"torch": torch.__version__, "device": wanted.device, "dtype": name, "known": known, "samples": wanted.samples, "ops": found[name]}
+            (wanted.folder / f"{wanted.device}-{name}-{number}.json").write_text(json.dumps(told, indent=1), "utf-8")
+        if error := found[name][named(op)]["error"]:
+            print(f"{name} {named(op)}: {error}", flush=True)
+        if not is_sound(wanted.device):
+            sys.exit(1)
 
 
-def collected(folder: Path) -> Mapping[str, tuple[int, dict[str, Any]]]:
-    """By dtype: samples asked for, and what became of each op."""
-    found: dict[str, tuple[int, dict[str, Any]]] = {}
+def run(wanted: Wanted, workers: int) -> int:
+    """Checks ops in so many processes, in place of each that is lost another; how many were lost."""
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    begin, context = time.monotonic(), multiprocessing.get_context("spawn" if wanted.device == "cuda" else "fork")
+    taken, numbers = context.Value("l", 0), itertools.count()
+
+    def started() -> Any:
+        process = context.Process(target=work, args=(wanted, taken, next(numbers)))
+        process.start()
+        return process
+
+    running, lost = [started() for _ in range(workers)], 0
+    while running:
+        multiprocessing.connection.wait([process.sentinel for process in running])
+        ended = [process for process in running if not process.is_alive()]
+        failed = sum(process.exitcode != 0 for process in ended)
+        lost += failed
+        more = failed if lost <= taken.value < len(wanted.ops()) else 0  # each took an op, or none ever will
+        running = [process for process in running if process not in ended] + [started() for _ in range(more)]
+    print(f"{len(wanted.ops())} ops, {time.monotonic() - begin:.0f} s, {lost} processes were lost")
+    return lost
+
+
+def collected(folder: Path) -> Mapping[Group, dict[str, Any]]:
+    """What became of the ops of each group, how many are `known`, and how many samples were asked for at least."""
+    found: dict[Group, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         read = json.loads(path.read_text("utf-8"))
-        name = path.name.partition("-")[0]
-        samples, ops = found.get(name, (read["samples"], {}))
-        found[name] = min(samples, read["samples"]), ops | read["ops"]
-    return found
+        group = Group(read["torch"], read["device"], read["dtype"])
+        before = found.get(group, {"samples": read["samples"], "ops": {}})
+        found[group] = {"known": read["known"], "samples": min(before["samples"], read["samples"]), "ops": before["ops"] | read["ops"]}
+    order = sorted(found, key=lambda group: (group.device, group.torch, DTYPES.index(group.dtype)))
+    return {group: found[group] for group in order}
 
 
-def _row(name: str, samples: int, ops: Mapping[str, Any]) -> str:
-    of = {op: result for op, result in ops.items() if op not in UNDEFINED}
+def _row(group: Group, told: Mapping[str, Any]) -> str:
+    of = {op: result for op, result in told["ops"].items() if op not in UNDEFINED}
     kernels = sum(bool(result["kernels"] and not result["error"]) for result in of.values())
     left = sum(bool(result["fallbacks"] and not result["error"]) for result in of.values())
     wrong = [result for result in of.values() if result["error"]]
     both = sum(bool(result["inductor"]) for result in wrong)
-    known = len(ops_of(getattr(torch, name)))
-    return f"| {name} | {len(ops)} of {known} | {samples} | {len(of) - len(wrong)} | {kernels} | {left} | {both} | {len(wrong) - both} |"
+    ran = f"{len(told['ops'])} of {told['known']} | {told['samples']}"
+    return f"| {group.torch} | {group.device} | {group.dtype} | {ran} | {len(of) - len(wrong)} | {kernels} | {left} | {both} | {len(wrong) - both} |"
 
 
 def page(folder: Path) -> tuple[str, list[str]]:
@@ -151,37 +214,37 @@ def page(folder: Path) -> tuple[str, list[str]]:
     found = collected(folder)
     lines = [
         "# What the backend of torch.compile covers", "",
-        f"Made by `python tests/interop/torch_ops.py`, with PyTorch {torch.__version__}: its own operators and samples (OpInfo), compiled by the backend",
-        "on the CPU, in one thread, beside eager code. Random numbers are PyTorch's own here. Results are close to within 2e-5, of float64 1e-9, float16 1e-2,",
-        "bfloat16 1.6e-2. Kernels are ours; an op is left to PyTorch for want of ours.", "",
-        "| dtype | ops run | samples of each | right | with kernels | with an op left | wrong, with Inductor's C++, too | wrong here alone |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        *[_row(name, *found[name]) for name in DTYPES if name in found], "",
+        "Made by `python tests/interop/torch_ops.py`: PyTorch's own operators and samples (OpInfo), compiled by the backend, in one thread, beside eager code.",
+        "Random numbers are PyTorch's own here. Results are close to within 2e-5, of float64 1e-9, float16 1e-2, bfloat16 1.6e-2. Kernels are ours; an op is",
+        "left to PyTorch for want of ours. Inductor's own code is C++ on the CPU, and Triton's on CUDA.", "",
+        "| PyTorch | device | dtype | ops run | samples of each | right | with kernels | with an op left | wrong, of Inductor, too | wrong here alone |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *[_row(group, told) for group, told in found.items()], "",
         "An op without kernels is PyTorch's own in Inductor, too (products of matrices, sorts, FFT and their like), or makes views only. Results that nobody",
         f"defines are not counted: {', '.join(f'`{name}`' for name in UNDEFINED)}.", "",
         *_left(found), "", *_wrong(found), "",
     ]  # fmt: skip
-    alone = [f"{name} {op}" for name in DTYPES if name in found for op, r in found[name][1].items() if r["error"] and not r["inductor"] and op not in UNDEFINED]
-    return "\n".join(lines), alone
+    wrong = ((group, op) for group, told in found.items() for op, r in told["ops"].items() if r["error"] and not r["inductor"] and op not in UNDEFINED)
+    return "\n".join(lines), [f"{group.device} {group.dtype} {op}" for group, op in wrong]
 
 
-def _left(found: Mapping[str, Any]) -> Iterator[str]:
-    counts = Counter(what for _, ops in found.values() for result in ops.values() for what in result["fallbacks"])
+def _left(found: Mapping[Group, Any]) -> Iterator[str]:
+    counts = Counter(what for told in found.values() for result in told["ops"].values() for what in result["fallbacks"])
     yield "## Left to PyTorch"
     yield ""
     yield ", ".join(f"`{what}`" for what in sorted(counts)) + "."
 
 
-def _wrong(found: Mapping[str, Any]) -> Iterator[str]:
+def _wrong(found: Mapping[Group, Any]) -> Iterator[str]:
     yield "## Wrong"
     yield ""
-    yield "| dtype | op | what | Inductor's C++ |"
-    yield "| --- | --- | --- | --- |"
-    for name in DTYPES:
-        for op, result in found.get(name, (0, {}))[1].items():
+    yield "| PyTorch | device | dtype | op | what | Inductor's own code |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for group, told in found.items():
+        for op, result in told["ops"].items():
             if result["error"] and op not in UNDEFINED:
                 what = " ".join(result["error"].split())[:160].replace("|", "\\|")
-                yield f"| {name} | `{op}` | {what} | {'wrong, too' if result['inductor'] else 'right'} |"
+                yield f"| {' | '.join(group)} | `{op}` | {what} | {'wrong, too' if result['inductor'] else 'right'} |"
 
 
 def main() -> int:
@@ -189,19 +252,20 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("dtypes", nargs="+", choices=DTYPES)
-    running.add_argument("--part", default="1/1")
+    running.add_argument("--workers", type=int, default=1)
+    running.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("--samples", type=int, default=3)
     running.add_argument("--only", default="")
     commands.add_parser("page").add_argument("folder", type=Path)
     given = parser.parse_args()
     if given.command == "run":
-        run(given.dtypes, given.part, given.out, given.samples, [name for name in given.only.split(",") if name])
-        return 0
+        only = frozenset(name for name in given.only.split(",") if name)
+        return int(run(Wanted(tuple(given.dtypes), given.device, given.samples, only, given.out), given.workers) > 0)
     text, alone = page(given.folder)
     _, title, models = PAGE.read_text("utf-8").partition(MODELS)
     PAGE.write_text(text.rstrip("\n") + "\n" + (f"\n{title}{models}" if title else ""), "utf-8")
-    print(f"{len(alone)} ops are wrong that Inductor's C++ has right: {', '.join(alone) or 'none'}")
+    print(f"{len(alone)} ops are wrong that Inductor's own code has right: {', '.join(alone) or 'none'}")
     return 1 if alone else 0
 
 
