@@ -20,6 +20,7 @@ from vyre_py.ir.passes.rewriter import Overgrown
 from vyre_py.ir.text.printer import print_program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
+from vyre_py.lowering.artifact.tensor_models import tensor_counts
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.kinds import KINDS, TARGET_KINDS, Legal, asks, expanded_for
 from vyre_py.lowering.layout import invocations_of
@@ -188,7 +189,8 @@ def _part(prepared: tuple[Optimised, ...], target: Target, options: CompileOptio
     step, lowered = made[-1]
     taken = step.takes(lowered.images[0]).get(lowered.entries[-1].symbol, {})  # of the entry that takes any arguments
     numerics = next((one.numerics for _, one in made if one.numerics != "strict"), "strict")
-    return Part(target, tuple([one for one, _ in made]), numerics, {**prepared[-1].report.counts(), **taken}, watch.stages)
+    report = {**prepared[-1].report.counts(), **taken, **tensor_counts(prepared[-1].program, target)}
+    return Part(target, tuple([one for one, _ in made]), numerics, report, watch.stages)
 
 
 def step_of(optimised: Optimised, lowered: Lowered, options: CompileOptions) -> Step:
