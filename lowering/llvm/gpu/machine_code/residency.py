@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.llvm.gpu.machine_code.nvjitlink import Linked
 
@@ -49,7 +50,10 @@ def settled(link: Callable[[str], Linked], ptx: str, arch: str, invocations: int
         count = min(asked // threads, room)
         if count <= held:
             break
-        denser = link(_SIZE.sub(rf"\g<0>\n.minnctapersm {count}", ptx))
+        try:
+            denser = link(_SIZE.sub(rf"\g<0>\n.minnctapersm {count}", ptx))
+        except ToolchainError:  # an instruction of a warpgroup takes more registers by itself than there would be
+            continue
         if _held(denser, threads) > held and _in_memory(denser) <= _in_memory(plain):
             return denser
     return plain

@@ -7,8 +7,10 @@ import re
 import pytest
 from device_kinds import need_nvjitlink
 
+import vyre_py as vp
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for, emit_text
+from vyre_py.lowering.errors import ToolchainError
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.llvm.gpu.machine_code.nvjitlink import Linked
 from vyre_py.lowering.llvm.gpu.machine_code.residency import settled
@@ -27,6 +29,8 @@ def asked_of(found: dict[int, tuple[int, int]], workgroup_bytes: int = 0, arch: 
         assert text.count(".minnctapersm") in (0, 2) and len(counts) == 1  # both kernels, alike
         asked.extend(counts)
         registers, spills = found[asked[-1]]
+        if registers == 0:
+            raise ToolchainError("nvJitLink", "(C7602) Insufficient registers")
         kernel = {"registers": registers, "stack_bytes": spills, "spill_store_bytes": spills, "spill_load_bytes": spills}
         return Linked(b"", "", {"k": {**kernel, "registers": 8}, "k_x4": kernel, "function": {"stack_bytes": 0}})
 
@@ -42,6 +46,8 @@ def asked_of(found: dict[int, tuple[int, int]], workgroup_bytes: int = 0, arch: 
         ({0: (50, 0), 8: (32, 28), 6: (40, 0)}, [0, 8, 6], 40),
         ({0: (90, 0), 8: (32, 8), 6: (40, 8), 4: (64, 8)}, [0, 8, 6, 4], 90),
         ({0: (80, 16), 8: (32, 80), 6: (40, 16)}, [0, 8, 6], 40),  # what has to lie in memory anyway
+        ({0: (96, 0), 8: (0, 0), 6: (0, 0), 4: (64, 0)}, [0, 8, 6, 4], 64),  # fewer than an instruction takes are refused
+        ({0: (96, 0), 8: (0, 0), 6: (0, 0), 4: (0, 0)}, [0, 8, 6, 4], 96),
         ({0: (50, 0), 8: (50, 0), 6: (50, 0)}, [0, 8, 6], 50),  # an architecture that has no such number
     ],
 )
@@ -84,3 +90,10 @@ def test_nvjitlink_gives_more_workgroups_at_once_and_debugging_leaves_it_alone()
         found = step.images[0].resources["vyre_rows"]
         assert step.images[1].format == "ptx" and b"minnctapersm" not in step.images[1].code
         assert found["spill_store_bytes"] == 0 and (found["registers"] < plain["registers"]) is not debug
+
+
+def test_products_of_warpgroups_have_code_where_fewer_registers_are_refused() -> None:
+    """Workgroup memory has room for three, for which there are 80 registers; the sums of a lane alone are 64."""
+    need_nvjitlink()
+    (part,) = vp.compile_native(vp.ops.matmul(vp.bf16, tiles="medium", stages=2), ["sm_90a"]).parts
+    assert part.steps[0].images[0].resources["vyre_matmul_x1"]["spill_store_bytes"] == 0
