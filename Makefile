@@ -3,6 +3,7 @@
 # make test-gpu           what of it is about NVIDIA GPUs, which must be here
 # make test-gpus          what needs two GPUs or more: copies, collectives, lost ranks, JAX and Dask over all of them
 # make test-gpu-memcheck  the core of that under compute-sanitizer, which has to find a planted fault first
+# make test-gpu-racecheck Programs of tiles of all kinds under racecheck and memcheck, a part a worker; racecheck has to find barriers left out first
 # make long               what takes longer than CI may: generated and litmus Programs, hostile text, all architectures, PyTorch's operators, mutants; says at its end what it found
 # make torch-tests        PyTorch's own tests of Inductor, with our backend in its place: FILE=inductor/test_torchinductor.py, EXPECTED=names of what is known to fail
 # make bench-gpu          every figure for NVIDIA GPUs beside its peers
@@ -43,9 +44,10 @@ GPU_TESTS := $(filter-out tests/drivers/wgpu/% tests/drivers/cpu/% tests/test_go
 GPU_ALONE := tests/drivers/cuda/test_cuda_memory.py tests/drivers/cuda/test_cuda_stress.py
 NOT_GPU := not [reference and not [cpu and not [wgpu
 MEMCHECK_TESTS ?= tests/drivers/test_devices.py tests/drivers/many/test_sequences.py tests/drivers/cuda/test_cuda_sequences.py tests/test_filetests.py
+TILE_PARTS ?= 12
 SANITIZER ?= $(or $(shell command -v compute-sanitizer),/usr/local/cuda/bin/compute-sanitizer)
 
-.PHONY: help demo test test-gpu test-gpus test-gpu-memcheck bench-gpu bench-gpus torch-tests long check docs site links clean
+.PHONY: help demo test test-gpu test-gpus test-gpu-memcheck test-gpu-racecheck bench-gpu bench-gpus torch-tests long check docs site links clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -74,6 +76,12 @@ test-gpu-memcheck: $(VENV)/dev.stamp
 	VYRE_REQUIRE_DEVICES=cuda,sanitizer $(BIN)/python -m pytest tests/drivers/cuda/test_sanitizer.py
 	VYRE_REQUIRE_DEVICES=cuda VYRE_DEVICE_POOL_BYTES=0 $(SANITIZER) --tool memcheck --error-exitcode 99 --report-api-errors no \
 	  $(BIN)/python -m pytest -p no:cacheprovider -k '$(NOT_GPU)' $(MEMCHECK_TESTS) $(PYTEST_ARGS)
+
+# Parts run beside each other, on the same GPU: both tools are slow by themselves, and compilers take half of the time.
+test-gpu-racecheck: $(VENV)/dev.stamp
+	VYRE_REQUIRE_DEVICES=cuda,sanitizer $(BIN)/python -m pytest -k racecheck tests/drivers/cuda/test_sanitizer.py
+	for tool in racecheck memcheck; do seq $(TILE_PARTS) | xargs -P $(WORKERS) -I PART $(SANITIZER) --tool $$tool --error-exitcode 99 \
+	  $(BIN)/python -u tests/programs/gpu_tiles.py PART/$(TILE_PARTS); done
 
 # All of it runs, whatever fails before.
 long: $(VENV)/dev.stamp

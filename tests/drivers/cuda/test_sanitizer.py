@@ -1,6 +1,6 @@
 """compute-sanitizer on a GPU: it finds a fault that is planted, and nothing in a Program that does the like, so that a quiet run means something.
 
-`make test-gpu-memcheck` runs this, and then the core of the GPU suite under memcheck.
+`make test-gpu-memcheck` runs this, and then the core of the GPU suite under memcheck; `make test-gpu-racecheck` this, and then Programs of tiles of all kinds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from children import child_environment
 from device_kinds import open_device
 from tree import file_of
 
-FAULT = file_of("gpu_fault.py")
+FAULT, TILES = file_of("gpu_fault.py"), file_of("gpu_tiles.py")
 FOUND = 99
 # A store through an index that lies past the end, which the language drops.
 DROPPED = """
@@ -51,10 +51,11 @@ def sanitizer() -> str:
     return found
 
 
-def checked(*command: str) -> subprocess.CompletedProcess[str]:
-    """A run of Python under memcheck; errors that calls of the driver return are no findings, since ours asks for some."""
-    options = ["--tool", "memcheck", "--error-exitcode", str(FOUND), "--report-api-errors", "no"]
-    environment = child_environment()
+def checked(*command: str, tool: str = "memcheck") -> subprocess.CompletedProcess[str]:
+    """A run of Python under a tool; errors that calls of the driver return are no findings, since ours asks for some. Code is compiled, not taken from a
+    cache, where what was compiled without barriers would be found by others."""
+    options = ["--tool", tool, "--error-exitcode", str(FOUND), *(["--report-api-errors", "no"] if tool == "memcheck" else [])]
+    environment = child_environment(VYRE_CACHE_LIMIT="0")
     return subprocess.run([sanitizer(), *options, sys.executable, *command], env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -70,3 +71,15 @@ def test_memcheck_finds_nothing_where_nothing_is_wrong(command: tuple[str, ...])
     done = checked(*command)
     assert done.returncode == 0, f"it ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert "0 errors" in done.stdout + done.stderr, done.stdout[-3000:]
+
+
+def test_racecheck_finds_barriers_that_are_left_out() -> None:
+    done = checked(str(TILES), "planted", tool="racecheck")
+    assert done.returncode == FOUND, f"it ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert "Race reported between" in done.stdout + done.stderr, done.stdout[-3000:]
+
+
+def test_racecheck_finds_nothing_where_they_are() -> None:
+    done = checked(str(TILES), "whole", tool="racecheck")
+    assert done.returncode == 0, f"it ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert "0 hazards displayed" in done.stdout + done.stderr, done.stdout[-3000:]
