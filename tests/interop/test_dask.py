@@ -323,20 +323,24 @@ def test_code_comes_once_to_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OnGpu:
-    """A block of another library on a device, as CuPy's are: copies are its own affair."""
+    """A block of another library on a device, as CuPy's are: copies are its own affair. It has every `step`-th element of its Buffer."""
 
-    def __init__(self, buffer: vp.Buffer) -> None:
-        self.buffer, self.shape, self.dtype = buffer, buffer.host_shape, buffer.type.dtype
+    def __init__(self, buffer: vp.Buffer, step: int = 1) -> None:
+        self.buffer, self.step, self.dtype = buffer, step, buffer.type.dtype
+        self.shape = (buffer.host_shape[0] // step,)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.buffer.__cuda_array_interface__
+        described = self.buffer.__cuda_array_interface__
+        return described if self.step == 1 else {**described, "shape": self.shape, "strides": (self.step * self.dtype.itemsize,)}
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         assert function in (np.zeros_like, np.empty_like)
         return OnGpu(self.buffer.device.allocate(kwargs["shape"], vp.f32))
 
     def copy(self) -> OnGpu:
+        if self.step > 1:
+            return OnGpu(self.buffer.device.upload(self.buffer.read()[:: self.step].copy()))
         copied = self.buffer.device.allocate(self.shape, vp.f32)
         copied.copy_from(self.buffer)
         return OnGpu(copied)
@@ -354,26 +358,23 @@ def test_blocks_of_another_library_are_used_where_they_are() -> None:
     assert np.array_equal(found.buffer.read(), np.float32(2) * drawn(100) + 1) and np.array_equal(y.buffer.read(), np.ones(100))
 
 
-class EveryOther(OnGpu):
-    """Every other element of its Buffer, as a view with a stride."""
+class OnGpuToo(OnGpu):
+    """A block of a third library."""
 
-    def __init__(self, buffer: vp.Buffer) -> None:
-        super().__init__(buffer)
-        self.shape = (self.shape[0] // 2,)
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {**self.buffer.__cuda_array_interface__, "shape": self.shape, "strides": (8,)}
-
-    def copy(self) -> OnGpu:
-        return OnGpu(self.buffer.device.upload(self.buffer.read()[::2].copy()))
+def test_blocks_of_two_libraries_meet() -> None:
+    device = open_device("cuda")
+    task = tasks_module.BlockTask("of-two", "cuda", ("x", "y"), {"a": 2.0}, only="y")
+    data = vp.compile_native(AXPY, targets=[str(device.target)]).to_bytes()
+    found = task(OnGpuToo(device.upload(drawn(100))), OnGpu(device.upload(np.ones(100, np.float32))), artifact=data)
+    assert np.array_equal(found, np.float32(2) * drawn(100) + 1)
 
 
 def test_blocks_with_gaps_are_copied_by_their_own_library() -> None:
     device = open_device("cuda")
     task = tasks_module.BlockTask("with-gaps", "cuda", ("x", "y"), {"a": 2.0}, only="y")
     data = vp.compile_native(AXPY, targets=[str(device.target)]).to_bytes()
-    found = task(EveryOther(device.upload(drawn(200))), OnGpu(device.upload(np.ones(100, np.float32))), artifact=data)
+    found = task(OnGpu(device.upload(drawn(200)), step=2), OnGpu(device.upload(np.ones(100, np.float32))), artifact=data)
     assert np.array_equal(found.buffer.read(), np.float32(2) * drawn(200)[::2] + 1)
 
 

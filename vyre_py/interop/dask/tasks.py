@@ -120,6 +120,8 @@ class BlockTask:
         result = here.allocate(shape, memory.type)
         if isinstance(before, Buffer) and before.device is here:
             result.copy_from(before)
+        elif before is not None and is_foreign(before) and lives_on(here, before):
+            result.copy_from(here.wrap(_in_order(before)))  # of another library than `like`
         elif before is not None:
             result.write(read_block(before))
         return result
