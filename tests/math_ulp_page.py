@@ -17,6 +17,7 @@ from vyre_py.ir.language.types import f64
 __all__ = ["COMMAND", "Measured", "read_measured", "ulp_page", "write_measured"]
 
 COMMAND: Final = "python tests/bench/math_ulp.py"
+_LARGE: Final = 1e5  # ULP; of an error beyond it the size is enough
 FIGURES: Final = ROOT / "ir" / "math" / "ulp.json"
 
 _FUNCTIONS: Final = {name: len(row.operands) for name, row in OPS.items() if name in TRANSCENDENTAL}
@@ -100,7 +101,7 @@ def _cells(row: Measured | None) -> list[str]:
     if row is None:
         return [""] * 2
     wrong = f", {row.wrong} wrong" if row.wrong else ""
-    return [f"{row.worst_ulp:.4f}{wrong}", _share(row)]
+    return [f"{row.worst_ulp:.4f}{wrong}" if row.worst_ulp < _LARGE else f"{row.worst_ulp:.2g}{wrong}", _share(row)]
 
 
 def ulp_page() -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from svg_picture import DARK, INK, LIGHT, MIDDLE, PALE, WARM, Picture
+from svg_picture import DARK, LIGHT, MIDDLE, PALE, WARM, Picture
 from tree import ROOT, on_path
 
 on_path()
@@ -120,17 +120,12 @@ def ring() -> str:
         picture.text(94 + wide * turn, 30, f"turn {turn}")
         for strip in range(made.count):
             use = turn + (strip - turn) % made.count  # the turn that the strip is filled for
-            fill, words = LIGHT, f"{use} on its way"
-            if use == turn:
-                fill, words = DARK, f"{use} multiplied"
-            elif use == turn + made.ahead:
-                fill, words = MIDDLE, f"{use} begun"
-            picture.box(84 + wide * turn, 40 + tall * strip, wide, tall, fill)
-            picture.text(84 + wide * (turn + 0.5), 62 + tall * strip, words, anchor="middle", fill="white" if fill == DARK else INK)
+            fill = DARK if use == turn else MIDDLE if use == turn + made.ahead else LIGHT
+            picture.labelled(84 + wide * turn, 40 + tall * strip, wide, tall, [f"for turn {use}"], fill)
     for strip in range(made.count):
         picture.text(20, 62 + tall * strip, f"strip {strip}")
     picture.legend(84, 60 + tall * made.count, [
-        (DARK, "the tensor cores multiply what lies there"), (MIDDLE, f"its copy begins, {made.ahead} turns ahead of its use"), (LIGHT, "copied meanwhile"),
+        (DARK, "the tensor cores multiply it"), (MIDDLE, f"its copy begins, {made.ahead} turns ahead of its use"), (LIGHT, "its copy is on its way"),
     ])  # fmt: skip
     return picture.svg()
 
