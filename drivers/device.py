@@ -732,6 +732,10 @@ class Device(Closing, Stationary, ABC):
     def _order(self, first: int | None, then: int | None) -> None:
         """Has what is enqueued on stream `then` from now on wait for what stream `first` holds; None is the device's own."""
 
+    def _follow(self, stream: int) -> bool:
+        """Has the device's own stream wait for what a library's stream holds, if that is not done yet; False where that is to be left to the library."""
+        return False
+
     def _load_step(self, step: Step, image: Image) -> tuple[Any, ...]:
         """Loads the code of a step: for each entry whatever `_make_launch` needs of it. Raises ToolchainError, DeviceLost."""
         return tuple(self._load_entry(step, image, entry) for entry in step.entries)

@@ -88,7 +88,9 @@ class KnownPlans:
         elif type(arguments) is dict:
             given = {**arguments, **named} if named else arguments
         elif type(arguments) in (list, tuple):
-            given = dict(zip(self._names, arguments, strict=False)) | named
+            given = dict(zip(self._names, arguments, strict=False))
+            if named:
+                given |= named
         else:
             return None
         count = len(given) if arguments is None else len(arguments) + len(named)
@@ -99,11 +101,11 @@ class KnownPlans:
         if not self._known or (given := self._given(arguments, named)) is None:
             return None
         device, buffers, spans = self._device, dict[str, Buffer](), dict[str, tuple[int, int]]()
-        key, address_of = list[Any](), device._address
+        key, address_of, followed = list[Any](), device._address, set[int]()
         for name, writes in self._buffers:
             buffer = given.get(name)
             if type(buffer) is not Buffer:
-                buffer = self._wrapped(buffer, name)
+                buffer = self._wrapped(buffer, name, followed)
             if buffer is None or buffer.device is not device or (writes and buffer.readonly) or (allocation := buffer.allocation).freed:
                 return None
             key.append(buffer.type)
@@ -132,10 +134,10 @@ class KnownPlans:
         binding = BindingPlan(self._interface, known.sizes, params, {}, buffers, known.shapes)
         return LaunchPlan(device, self._step, entry, known.grid, block, binding, _DEFAULTS, common=known.common)
 
-    def _wrapped(self, value: Any, name: str) -> Buffer | None:
+    def _wrapped(self, value: Any, name: str, followed: set[int]) -> Buffer | None:
         """A buffer over an array of another library; None for what is none, or is not taken."""
         try:
-            return wrap(self._device, value, name)
+            return wrap(self._device, value, name, followed)
         except BindingError:
             return None
 

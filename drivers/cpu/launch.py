@@ -141,8 +141,8 @@ class CpuLaunch(Launch):
         held, block, buffers = {}, bytearray(plan.block), plan.buffers
         for name in names:
             buffer = buffers[name]
-            memory: HostMemory = buffer.handle
-            held[name] = memory.bytes
+            memory: HostMemory = buffer.allocation.handle
+            held[name] = memory.held
             _ADDRESS.pack_into(block, self._offsets[name], memory.address + buffer.offset_bytes)
             memory.watch(self)
         self._arguments = Arguments(block, held, flag, arrivals)
@@ -248,7 +248,7 @@ class CpuLaunch(Launch):
         held, values = {}, [(slot.offset_bytes, data) for slot, data in slots]
         for name, buffer in buffers.items():
             memory: HostMemory = buffer.handle
-            held[name] = memory.bytes
+            held[name] = memory.held
             values.append((self._offsets[name], (memory.address + buffer.offset_bytes).to_bytes(POINTER_BYTES, "little")))
             memory.watch(self)
         while True:  # until no other thread, or signal handler, has changed them meanwhile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -39,22 +39,28 @@ def _bytes_at(address: int, size_bytes: int) -> Bytes:
 
 
 class HostMemory:
-    """An allocation, or memory at an `address` that another library owns. Launches that use it hold on to `bytes`, and are told when it is freed."""
+    """An allocation, or memory at an `address` that another library owns. Launches that use it hold on to what is `held`, and are told when it is freed."""
 
     __slots__ = ("_bytes", "_launches", "address")
 
     def __init__(self, size_bytes: int, address: int | None = None) -> None:
-        self._bytes: Bytes | None
-        self._bytes, self.address = aligned_bytes(size_bytes) if address is None else (_bytes_at(address, size_bytes), address)
+        self._bytes: Bytes | int | None  # of memory that another library owns their number: an array over them is made when it is asked for
+        self._bytes, self.address = aligned_bytes(size_bytes) if address is None else (size_bytes, address)
         self._launches: Watched[CpuLaunch] = Watched()
 
     @property
-    def bytes(self) -> Bytes:
-        """The memory. Raises BindingError when another thread has released it meanwhile."""
+    def held(self) -> object:
+        """What keeps the memory. Raises BindingError when another thread has released it meanwhile."""
         held = self._bytes
         if held is None:
             raise BindingError("buffer", ["the buffer was freed"])
         return held
+
+    @property
+    def bytes(self) -> Bytes:
+        """The memory. Raises BindingError as `held`."""
+        held = self.held
+        return _bytes_at(self.address, held) if isinstance(held, int) else cast("Bytes", held)
 
     def watch(self, launch: CpuLaunch) -> None:
         """From now on `launch` depends on this memory."""

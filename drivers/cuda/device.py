@@ -303,6 +303,21 @@ class CudaDevice(Device):
         with beside_captures(self, f"{self.name} cannot order two streams"), self.context.entered():
             self.context.order(first, then)
 
+    def _follow(self, stream: int) -> bool:
+        context, cuda = self.context, self.context.cuda
+        if self._recording is not None:
+            return False
+        if stream == int(context.stream):
+            return True
+        with beside_captures(self, f"{self.name} cannot order two streams"), context.entered():
+            handle = cuda.CUstream(stream)
+            status, state = cuda.cuStreamIsCapturing(handle)
+            if status or int(state) != int(cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE):
+                return False
+            if cuda.cuStreamQuery(handle)[0]:  # what is done needs no order, for which the next wait for our stream would have to wait, too
+                context.order(stream, None)
+        return True
+
     def _write(self, handle: int, offset: int, source: Bytes) -> None:
         with self.context.moving():
             self._transfers.write(handle + offset, source)

@@ -45,18 +45,18 @@ class _Return:
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.alive and not is_finalizing():  # the process gives everything back; the device may be gone by then
-            self()
+            self.alive = False
+            self._give_back()
 
 
 class Allocation:
     """A piece of device memory, freed with the last buffer over it. `handle` is the device kind's own name for it.
 
-    Memory of another library is released by its `release`. `alive` is a word in memory that is 1 until the allocation is freed, for native code to
-    test. `recycle` gets the handle and its size before the device does, maybe from a finaliser, and keeps the memory if it returns true. `owner` names what
-    frees the memory as a whole, where single buffers over it must not.
+    Memory of another library is released by its `release`. `recycle` gets the handle and its size before the device does, maybe from a finaliser, and keeps the
+    memory if it returns true. `owner` names what frees the memory as a whole, where single buffers over it must not.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_lent", "_unwanted", "alive", "handle", "owner", "size_bytes")
+    __slots__ = ("__weakref__", "_alive", "_finalizer", "_lent", "_unwanted", "handle", "owner", "size_bytes")
 
     def __init__(
         self, device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None = None,
@@ -65,7 +65,7 @@ class Allocation:
         self.handle = handle
         self.owner = owner
         self.size_bytes = size_bytes
-        self.alive = ctypes.c_uint64(1)
+        self._alive: ctypes.c_uint64 | None = None
         self._lent = 0
         self._unwanted = False
         self._finalizer: _Return | weakref.finalize[..., Any]
@@ -74,6 +74,17 @@ class Allocation:
             return
         self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, recycle)
         self._finalizer.atexit = False  # the process gives everything back; the device may be gone by then
+
+    @property
+    def alive(self) -> ctypes.c_uint64:
+        """A word in memory that is 1 until the allocation is freed, for native code to test; made when it is first asked for."""
+        if self._alive is None:
+            word = ctypes.c_uint64(1)
+            if self._alive is None:  # no call, and so no other thread, between the look and the store
+                self._alive = word
+            if self._unwanted:  # `free` may have looked before
+                self._alive.value = 0
+        return self._alive
 
     @property
     def freed(self) -> bool:
@@ -93,7 +104,8 @@ class Allocation:
     def free(self) -> None:
         """Gives the memory back now, or when what it was lent to is done; again is quiet."""
         self._unwanted = True
-        self.alive.value = 0
+        if self._alive is not None:
+            self._alive.value = 0
         if not self._lent:
             self._finalizer()
 

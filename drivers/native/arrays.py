@@ -19,7 +19,7 @@ from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import SCALARS, Kind, Type
 
-__all__ = ["ARRAYS", "NAMES", "ExchangeTable", "layout_problem", "pack_record", "pack_wanted"]
+__all__ = ["ARRAYS", "CONTIGUOUS", "NAMES", "ExchangeTable", "layout_problem", "pack_record", "pack_wanted"]
 
 # Attributes that the text asks for, by their names in it.
 NAMES: Final = {"record_name": sys.intern("_record"), "bytes_name": sys.intern("_bytes"), "grad_name": sys.intern("requires_grad")}
@@ -113,26 +113,9 @@ class ExchangeTable:
         return None if functions is None else functions.stream_on(place)
 
 
-# Takes the address and the sizes of an array for a buffer; false for what has to go through Python. What is held meanwhile, a new reference, goes to %held.
-ARRAYS: Final = f"""
-; copies the sizes of %axes, and looks whether the last is that of the components of vectors
-define internal i1 @take_sizes(ptr %wanted, ptr %shape, ptr %sizes) {{
-entry:
-  %rank = load Wanted.rank of %wanted
-  %bytes = mul i64 %rank, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %sizes, ptr %shape, i64 %bytes, i1 false)
-  %lanes = load Wanted.lanes of %wanted
-  %scalar = icmp eq i64 %lanes, 0
-  br i1 %scalar, label %yes, label %vector
-vector:
-  %last = load i64 %rank of %shape
-  %same = icmp eq i64 %last, %lanes
-  ret i1 %same
-yes:
-  ret i1 true
-}}
-
-define internal i1 @contiguous(ptr %shape, ptr %strides, i64 %axes) {{
+# Whether strides, in elements, are those of C order.
+CONTIGUOUS: Final = """
+define internal i1 @contiguous(ptr %shape, ptr %strides, i64 %axes) {
 entry:
   %packed = icmp eq ptr %strides, null
   br i1 %packed, label %yes, label %head
@@ -156,8 +139,29 @@ yes:
   ret i1 true
 no:
   ret i1 false
+}
+"""
+
+# Takes the address and the sizes of an array for a buffer; false for what has to go through Python. What is held meanwhile, a new reference, goes to %held.
+ARRAYS: Final = f"""
+; copies the sizes of %axes, and looks whether the last is that of the components of vectors
+define internal i1 @take_sizes(ptr %wanted, ptr %shape, ptr %sizes) {{
+entry:
+  %rank = load Wanted.rank of %wanted
+  %bytes = mul i64 %rank, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %sizes, ptr %shape, i64 %bytes, i1 false)
+  %lanes = load Wanted.lanes of %wanted
+  %scalar = icmp eq i64 %lanes, 0
+  br i1 %scalar, label %yes, label %vector
+vector:
+  %last = load i64 %rank of %shape
+  %same = icmp eq i64 %last, %lanes
+  ret i1 %same
+yes:
+  ret i1 true
 }}
 
+{CONTIGUOUS}
 ; the row of a value's type in a table of types that may be asked; null where there is none
 define internal ptr @exchange_of(ptr %table, i64 %count, ptr %value) {{
 entry:

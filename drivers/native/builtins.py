@@ -22,7 +22,8 @@ FAST_KEYWORDS: Final = 0x80 | 0x2
 
 # What texts may call of Python: its result and what it takes.
 _FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "PyByteArray_AsString": ("ptr", "ptr"), "PyBytes_FromStringAndSize": ("ptr", "ptr, i64"), "PyErr_Clear": ("void", ""),
+    "PyByteArray_AsString": ("ptr", "ptr"), "PyCapsule_GetPointer": ("ptr", "ptr, ptr"), "PyCapsule_New": ("ptr", "ptr, ptr, ptr"),
+    "PyBytes_FromStringAndSize": ("ptr", "ptr, i64"), "PyErr_Clear": ("void", ""),
     "PyEval_RestoreThread": ("void", "ptr"), "PyEval_SaveThread": ("ptr", ""), "PyFloat_AsDouble": ("double", "ptr"),
     "PyList_GetItem": ("ptr", "ptr, i64"), "PyList_SetItem": ("i32", "ptr, i64, ptr"), "PyLong_AsLongLong": ("i64", "ptr"),
     "PyLong_AsLongLongAndOverflow": ("i64", "ptr, ptr"), "PyLong_FromLongLong": ("ptr", "i64"), "PyMem_RawFree": ("void", "ptr"),

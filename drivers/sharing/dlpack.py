@@ -20,7 +20,9 @@ from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f8e4m3, f8e5m2, f32, f64, unsigned_of, vector_of
 
-__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Foreign", "export", "import_by_table", "import_from", "in_c_order", "data_type"]
+__all__ = [
+    "CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "READ_ONLY", "TYPE_OF_WORD", "Foreign", "export", "import_by_table", "import_from", "in_c_order", "data_type",
+]  # fmt: skip
 
 # The protocol's numbers of device kinds.
 CPU: Final = 1
@@ -29,7 +31,7 @@ CUDA_HOST: Final = 3
 CUDA_MANAGED: Final = 13
 
 _VERSION: Final = (1, 0)
-_READ_ONLY: Final = 1
+READ_ONLY: Final = 1  # the flag
 _NAMES: Final = {False: b"dltensor", True: b"dltensor_versioned"}
 _USED: Final = {False: b"used_dltensor", True: b"used_dltensor_versioned"}  # a capsule keeps the pointer to its name, not the name
 _CODES: Final = {Kind.SINT: 0, Kind.UINT: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
@@ -88,6 +90,8 @@ def data_type(type_: Type) -> _DLDataType:
 _TYPES: Final = {(d.code, d.bits): t for t in SCALARS.values() for d in (data_type(t),)} | {
     (_COMPLEX, 64): vector_of(f32, 2), (_COMPLEX, 128): vector_of(f64, 2)
 }  # fmt: skip
+# Scalar types by the word of code, bits and lanes.
+TYPE_OF_WORD: Final = {code | bits << 8 | 1 << 16: type_ for (code, bits), type_ in _TYPES.items() if not type_.is_vector}
 
 
 class _Lent:
@@ -174,9 +178,9 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
     return taken
 
 
-def import_by_table(array: Any) -> Foreign | None:
-    """What `import_from` gives for an array on the host, by the exchange table of its type, in a fraction of the time. None for whatever has to be looked at
-    closely: `import_from` says what is wrong with it."""
+def import_by_table(array: Any, place: tuple[int, int]) -> tuple[Foreign, int] | None:
+    """What `import_from` gives for an array on a device, by the exchange table of its type, in a fraction of the time, with the handle of the stream that its
+    library works on, which is not waited for. None for whatever has to be looked at closely: `import_from` says what is wrong with it."""
     type_: Any = type(array)
     functions = exchange_functions(type_)
     if functions is None or functions.managed is None or (functions.needs_grad and array.requires_grad is not False):
@@ -192,8 +196,10 @@ def import_by_table(array: Any) -> Foreign | None:
     if isinstance(taken, str):
         _release(_VERSIONED.unpack(ctypes.string_at(address, _VERSIONED.size))[3], address)
         return None
-    if taken.device[0] == CPU and not taken.type.is_vector:  # complex numbers may be conjugated when they are read
-        return taken
+    if taken.device == place and taken.type.lanes == 1:  # complex numbers may be conjugated when they are read
+        stream = 0 if place[0] == CPU else functions.stream_on(place)
+        if stream is not None:
+            return taken, stream
     taken.release()
     return None
 
@@ -214,11 +220,19 @@ def _read(place: int, *, versioned: bool) -> Foreign | str:
         return f"the language has no type for its elements (DLPack code {code}, {bits} bits)"
     shape: tuple[int, ...] = ()
     if rank > 0:
-        words = struct.Struct(f"<{rank}q")
-        shape = words.unpack(ctypes.string_at(sizes, words.size))
-        if strides and not in_c_order(shape, words.unpack(ctypes.string_at(strides, words.size))):
+        packed = _packed_shape(rank, ctypes.string_at(sizes, 8 * rank), ctypes.string_at(strides, 8 * rank) if strides else None)
+        if packed is None:
             return "it is not C-contiguous: hand over a contiguous copy"
-    return Foreign(data + begin, shape, type_, (kind, ordinal), bool(flags & _READ_ONLY), partial(_release, deleter, place))
+        shape = packed
+    return Foreign(data + begin, shape, type_, (kind, ordinal), bool(flags & READ_ONLY), partial(_release, deleter, place))
+
+
+@lru_cache(maxsize=256)
+def _packed_shape(rank: int, sizes: bytes, strides: bytes | None) -> tuple[int, ...] | None:
+    """The shape, of whose axes there are `rank`; None where strides are not those of C order."""
+    words = struct.Struct(f"<{rank}q")
+    shape = words.unpack(sizes)
+    return shape if strides is None or in_c_order(shape, words.unpack(strides)) else None
 
 
 def _release(deleter: int, place: int) -> None:

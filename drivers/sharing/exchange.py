@@ -6,6 +6,7 @@ their memory comes before their later work once `device.synchronize()` has retur
 
 from __future__ import annotations
 
+import itertools
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,15 +18,26 @@ from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Host, element_of, own_view
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.drivers.sharing.dlpack import Foreign
+from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.errors import VyreError, shown
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
+if TYPE_CHECKING:
+    from vyre_py.drivers.native import takeover
+else:
+    (takeover,) = deferred("vyre_py.drivers.native", "takeover")
+
 __all__ = ["is_foreign", "lives_on", "on_host", "shares_memory", "wrap"]
 
 # Which kinds of memory in DLPack's numbering a device kind reaches.
 _REACHED: Final = {dlpack.CPU: (dlpack.CPU, dlpack.CUDA_HOST), dlpack.CUDA: (dlpack.CUDA, dlpack.CUDA_MANAGED)}
+
+
+# Arrays that came again and again, after which it is worth to make native code that takes them over.
+_WORTH: Final = 64
+_repeated: Final = itertools.count()
 
 
 def is_foreign(array: Any) -> bool:
@@ -68,23 +80,48 @@ def shares_memory(device: Device, value: Any) -> bool:
     return is_foreign(value) or (on_host(device) and own_view(value) is not None)
 
 
-def wrap(device: Device, array: Any, what: str = "array") -> Buffer:
+def wrap(device: Device, array: Any, what: str = "array", followed: set[int] | None = None) -> Buffer:
     """A buffer over memory that `array` owns, which is kept alive as long as the buffer is.
 
     `array` has `__dlpack__` or, on CUDA, `__cuda_array_interface__`; on the CPU it may be a NumPy array, or have the buffer protocol. Complex numbers are
-    vectors of two. Raises BindingError for memory that the device does not reach, that is not C-contiguous, or whose elements are no type of the language.
+    vectors of two. `followed` are handles of streams of libraries that ours waits for already; with it, where arrays come again and again, native code takes
+    over what it can. Raises BindingError for memory that the device does not reach, that is not C-contiguous, or whose elements are no type of the language.
     """
     if device.dlpack_device is None:
         raise BindingError(what, [f"{device.name} takes no memory of other libraries: device.upload copies"])
     device.require_usable()
-    foreign = (dlpack.import_by_table(array) if on_host(device) else None) or _taken(device, array, what)
-    address, shape, type_, _, readonly, release = foreign
-    size_bytes = prod(shape) * type_.size_bytes
-    if size_bytes and (problem := _problem(device, address, size_bytes, type_.scalar.size_bytes)):
+    foreign = None if type(array) is np.ndarray else _taken_by_table(device, array, followed)
+    address, shape, type_, _, readonly, release = foreign or _taken(device, array, what)
+    size_bytes, multiple = prod(shape) * type_.size_bytes, type_.scalar.size_bytes
+    if size_bytes and (address % multiple or not address or size_bytes > device.limits.buffer_bytes):
+        problem = _problem(device, address, multiple)
         release()
         raise BindingError(what, [problem])
     allocation = Allocation(device, device._adopt(address, size_bytes), size_bytes, release)
     return Buffer(device, allocation, 0, shape or (1,), type_, readonly)
+
+
+def _taken_by_table(device: Device, array: Any, followed: set[int] | None) -> Foreign | None:
+    if (place := device.dlpack_device) is None:
+        return None
+    library: Any = type(array)
+    take = None if followed is None or next(_repeated) < _WORTH else takeover.taker(library, place)
+    found = dlpack.import_by_table(array, place) if take is None else take(array)
+    if found is None:
+        return None
+    foreign, stream = found
+    if place[0] != dlpack.CPU and (followed is None or stream not in followed):
+        try:
+            known = device._follow(stream)
+        except VyreError:
+            foreign.release()
+            raise
+        if not known:
+            foreign.release()
+            return None
+        if followed is not None:
+            followed.add(stream)
+    return foreign
 
 
 def _taken(device: Device, array: Any, what: str) -> Foreign:
@@ -107,14 +144,13 @@ def _taken(device: Device, array: Any, what: str) -> Foreign:
     return _cuda_array(device, array, interface, what)
 
 
-def _problem(device: Device, address: int, size_bytes: int, multiple: int) -> str | None:
+def _problem(device: Device, address: int, multiple: int) -> str:
+    """Why memory is not taken."""
     if address % multiple:
         return f"its address {address:#x} is not a multiple of {multiple} bytes, its elements' size: hand over a copy"
     if not address:
         return "its address is null"
-    if size_bytes > device.limits.buffer_bytes:
-        return f"one buffer on {device.name} holds at most {device.limits.buffer_bytes} bytes"
-    return None
+    return f"one buffer on {device.name} holds at most {device.limits.buffer_bytes} bytes"
 
 
 def _numpy(array: Host, what: str) -> Foreign:
@@ -128,7 +164,8 @@ def _numpy(array: Host, what: str) -> Foreign:
     if type_ is None or problems:
         raise BindingError(what, problems)
     kept = [array]
-    return Foreign(int(array.ctypes.data), array.shape, type_, (dlpack.CPU, 0), not array.flags.writeable, kept.clear)
+    address, readonly = array.__array_interface__["data"]
+    return Foreign(address, array.shape, type_, (dlpack.CPU, 0), readonly, kept.clear)
 
 
 def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str) -> Foreign:

@@ -23,11 +23,12 @@ _Managed: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_voi
 
 class ExchangeFunctions(NamedTuple):
     """The addresses of a type's functions: `view` writes a DLTensor for one of its objects, without a new reference and without waiting, `stream` tells the
-    stream that its library works on, zero where it has none. `managed` writes the address of a DLManagedTensorVersioned, None where the type has only inherited
-    the table, and so may hand over otherwise; `needs_grad` is whether objects say that gradients of them are wanted."""
+    stream that its library works on, zero where it has none. `managed`, at `managed_at`, writes the address of a DLManagedTensorVersioned, None where
+    the type has only inherited the table, and so may hand over otherwise; `needs_grad` is whether objects say that gradients of them are wanted."""
 
     view: int
     stream: int
+    managed_at: int
     managed: Callable[[Any, Any], int] | None
     needs_grad: bool
 
@@ -56,4 +57,4 @@ def exchange_functions(type_: type) -> ExchangeFunctions | None:
     if ctypes.c_uint32.from_address(table).value != _MAJOR:
         return None
     view, stream, managed = (int(ctypes.c_uint64.from_address(table + at).value) for at in (_VIEW_AT, _STREAM_AT, _MANAGED_AT))
-    return ExchangeFunctions(view, stream, _Managed(managed) if managed and _NAME in vars(type_) else None, hasattr(type_, "requires_grad"))
+    return ExchangeFunctions(view, stream, managed, _Managed(managed) if managed and _NAME in vars(type_) else None, hasattr(type_, "requires_grad"))

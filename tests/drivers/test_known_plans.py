@@ -19,6 +19,7 @@ import vyre_py as vp
 from vyre_py.drivers import pipeline
 from vyre_py.drivers.cache import known_plans
 from vyre_py.drivers.cuda.device import CudaDevice
+from vyre_py.drivers.sharing import exchange
 from vyre_py.ir.text.parser import parse
 
 AXPY = parse(TEXT_64)
@@ -206,8 +207,12 @@ def test_launches_of_one_shape_count_as_before(device: Any) -> None:
     assert found["launches"] == 3 and found["elements_launched"] == 3000
 
 
-def test_arrays_of_others_are_known_by_their_shapes(slow: list[str]) -> None:
-    """NumPy's, and those of a library with DLPack's exchange table, which are given back with their launches, and may not be used once freed."""
+@pytest.mark.parametrize("worth", [0, 1 << 62])
+def test_arrays_of_others_are_known_by_their_shapes(slow: list[str], worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's, and those of a library with DLPack's exchange table, which are given back with their launches, and may not be used once freed; taken over by
+    native code, and by Python."""
+    monkeypatch.setattr(exchange, "_WORTH", worth)
+    Exchanged.handed = 0
     device = open_device("cpu")
     made, (x, y) = fresh(device, AXPY), buffers(device)
     made.bind(x=x, y=y, a=1.0)
@@ -226,8 +231,18 @@ def test_arrays_of_others_are_known_by_their_shapes(slow: list[str]) -> None:
     wants = kind(np.ones(1000, np.float32))
     wants.requires_grad = True
     made.bind(x=wants, y=y, a=1.0)  # by __dlpack__, which a library may refuse
-    for odd in (kind(np.ones(1000, np.float32), [2]), kind(np.ones(1000, np.float32), place=2)):
+    unlike = [kind(np.ones(1000, np.float32), **other) for other in ({"place": 2}, {"element": 5 | 64 << 8 | 1 << 16}, {"element": 7 | 32 << 8 | 1 << 16})]
+    broken = kind(np.ones(1000, np.float32))
+    broken.words = None
+    for odd in (kind(np.ones(1000, np.float32), [2]), *unlike, broken):
         made.bind(x=odd, y=y, a=1.0)  # by __dlpack__ again, which tells the truth
+    bound = [made.bind(x=kind(np.full(1000, 3, np.float32)), y=y, a=1.0) for _ in range(3)]
+    assert len(Exchanged.held) == 3
+    first = y.read()
+    for launch in bound:
+        launch()
+    np.testing.assert_array_equal(y.read(), first + 9)
+    del bound, launch
     assert slow == ["axpy"] and not Exchanged.held
 
 

@@ -23,6 +23,7 @@ import vyre_py as vp
 from vyre_py.drivers.cuda.callable import CudaCallEntry
 from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.launch.launcher import Launcher
+from vyre_py.drivers.sharing import exchange
 from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.statuses import CStatus
@@ -89,9 +90,9 @@ class Tensor(Exchanged):
         return self.buffer.__dlpack__(**options)
 
 
-def tensor_type(stream: Any = None) -> type[Tensor]:
-    """A type of tensors whose library tells its stream where one is given."""
-    return type("Tensor", (Tensor,), {"__dlpack_c_exchange_api__": exchange_table(1, stream)})
+def tensor_type(stream: Any = None, *, managed: bool = False) -> type[Tensor]:
+    """A type of tensors whose library tells its stream where one is given, and hands over by its table where that is `managed`."""
+    return type("Tensor", (Tensor,), {"__dlpack_c_exchange_api__": exchange_table(1, stream, managed=managed)})
 
 
 def learned(entry: Any, *values: Any) -> None:
@@ -407,3 +408,46 @@ def test_arrays_are_handed_over_with_their_device_current(fake: Launched, device
     fake.current.context = 55  # of another device
     assert device.wrap(array).shape == (8,)
     assert seen == [device.context.number] and fake.current.context == 55
+
+
+@pytest.mark.parametrize("worth", [0, 1 << 62])
+def test_what_a_table_hands_over_is_ordered_after_the_work_of_its_library(
+    fake: Launched, device: CudaDevice, worth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for all arrays of a bind, and not at all where the library's work is done; captures are left to the library."""
+    monkeypatch.setattr(exchange, "_WORTH", worth)
+    current, refused, order = [77], list[Any](), ["cuEventRecord", "cuStreamWaitEvent"]
+    busy, capturing = [True], [False]
+    kind = tensor_type(lambda place, ordinal: current[0], managed=True)
+    kind.__dlpack__ = lambda tensor, **options: refused.append(options) or tensor.buffer.__dlpack__(**options)  # type: ignore[method-assign]  # of this test alone
+    monkeypatch.setattr(fake, "cuStreamQuery", lambda stream: (CUresult.CUDA_ERROR_NOT_READY,) if busy[0] else (CUresult.CUDA_SUCCESS,), raising=False)
+    monkeypatch.setattr(fake, "cuStreamIsCapturing", lambda stream: (CUresult.CUDA_SUCCESS, int(capturing[0])), raising=False)
+    pipeline, (x, y) = device.compile_native(AXPY), (device.allocate(64, vp.f32) for _ in range(2))
+    pipeline.bind(x=x, y=y, a=1.0)
+
+    def ordered(by: Any) -> list[str]:
+        fake.log.clear()
+        by()
+        return [call for call in fake.log if call in order]
+
+    def both() -> None:
+        pipeline.bind(x=kind(x), y=kind(y), a=1.0)
+
+    assert ordered(both) == order and ordered(lambda: device.wrap(kind(x))) == order
+    busy[0] = False
+    assert ordered(both) == [] == ordered(lambda: device.wrap(kind(x)))
+    current[0], busy[0] = int(device.context.stream), True
+    assert ordered(both) == []
+    assert not refused and not Exchanged.held
+    current[0], capturing[0] = 77, True
+    both()
+    assert len(refused) == 2 and not Exchanged.held
+    capturing[0] = False
+    current[0] = None  # type: ignore[call-overload]  # what tells that nothing is told
+    both()
+    assert len(refused) == 4 and not Exchanged.held
+    current[0] = 77
+    fake.fail["cuEventRecord"] = [CUresult.CUDA_ERROR_ILLEGAL_ADDRESS]
+    with pytest.raises(vp.DeviceLost):
+        device.wrap(kind(x))
+    assert not Exchanged.held
