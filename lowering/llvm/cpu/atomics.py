@@ -15,9 +15,11 @@ from vyre_py.ir.language.op import RELAXED, AtomicOp, Scope
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.atomics import atomic_operation, new_element
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
+from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability
 from vyre_py.lowering.llvm.idioms import suffix
-from vyre_py.lowering.llvm.types import llvm_type, number
+from vyre_py.lowering.llvm.text import Writer
+from vyre_py.lowering.llvm.types import bits_type, llvm_type, number
 
 __all__ = ["Atomics"]
 
@@ -28,6 +30,13 @@ _REDUCTIONS: Final[Mapping[str, tuple[str, str, str]]] = {
 }  # fmt: skip
 # Of floats: what changes nothing, the sign of a zero included.
 _NEUTRAL_FLOATS: Final[Mapping[str, float]] = {"add": -0.0, "min": math.nan, "max": math.nan}
+# So many atomics of workgroup memory are written out where they stand.
+_INLINE: Final = 4
+_STACK_BYTES: Final = 16  # what the stack is aligned to anyway
+
+
+def _at(w: Writer, element: str, pointer: str, number: str) -> str:
+    return w.let(f"getelementptr {element}, ptr {pointer}, i64 {number}")
 
 
 def _neutral(name: str, t: Type) -> int | float:
@@ -45,6 +54,8 @@ class Atomics:
         self.w = memories.w
         self._uses = uses(self.state.program)
         self._slots: dict[tuple[str, str], str] = {}
+        self._defined: set[str] = set()
+        self._count = sum([isinstance(s, Atomic) and s.memory.space is Space.WORKGROUP for s in self.state.program.body])
 
     def atomic(self, index: int, s: Atomic) -> int:
         """An atomic; dropped outside, and then its result is zero."""
@@ -71,31 +82,30 @@ class Atomics:
     def _nothing(self, t: Type) -> LaneValue:
         return LaneValue(Variability.UNIFORM, t, number(t, 0))
 
-    def _perform(self, s: Atomic, pointer: str, operands: Sequence[str]) -> str:
+    def _perform(self, w: Writer, s: Atomic, pointer: str, operands: Sequence[str]) -> str:
         """One atomic on one element; gives the old value."""
-        w, t = self.w, s.memory.type
+        t = s.memory.type
         if s.memory.space is Space.BUFFER:
             order = s.op.order if s.op.order.scope is Scope.DEVICE else RELAXED
-            return atomic_operation(w, s.op, t, f"ptr {pointer}", operands, w.rows, order)
+            return atomic_operation(w, s.op, t, f"ptr {pointer}", operands, self.w.rows, order)
         old = w.let(f"load {llvm_type(t)}, ptr {pointer}, align {t.size_bytes}")
         if not s.op.writes:
             return old
-        w.line(f"store {llvm_type(t)} {self._plain(s.op, t, old, operands)}, ptr {pointer}, align {t.size_bytes}")
+        w.line(f"store {llvm_type(t)} {self._plain(w, s.op, t, old, operands)}, ptr {pointer}, align {t.size_bytes}")
         return old
 
-    def _plain(self, op: AtomicOp, t: Type, old: str, operands: Sequence[str]) -> str:
-        w = self.w
+    def _plain(self, w: Writer, op: AtomicOp, t: Type, old: str, operands: Sequence[str]) -> str:
         if op.name in ("exchange", "store"):
             return operands[0]
         if op.name == "compare_exchange":
             equal = w.let(f"icmp eq {llvm_type(t)} {old}, {operands[0]}")
             return w.let(f"select i1 {equal}, {llvm_type(t)} {operands[1]}, {llvm_type(t)} {old}")
-        return new_element(w, op.name, t, old, operands[0], w.rows)
+        return new_element(w, op.name, t, old, operands[0], self.w.rows)
 
     def _one(self, s: Atomic, spot: Spot, operands: Sequence[LaneValue]) -> LaneValue:
         """The only lane's."""
         t, spare = s.memory.type, self.memories.spare()
-        old = self._perform(s, self.memories.uniform_pointer(spot, spare), [o.name for o in operands])
+        old = self._perform(self.w, s, self.memories.uniform_pointer(spot, spare), [o.name for o in operands])
         if spot.inside is not None and s.binds:
             old = self.w.let(f"select i1 {spot.inside}, {llvm_type(t)} {old}, {llvm_type(t)} {number(t, 0)}")
         return LaneValue(Variability.UNIFORM, t, old)
@@ -110,7 +120,7 @@ class Atomics:
             total = self._halved(s.op.name, t, values)
         else:
             total = w.call(llvm_type(t), f"llvm.vector.reduce.{signed if t.is_signed else unsigned}.{suffix(vector)}", (vector, values))
-        self._perform(s, self.memories.uniform_pointer(spot, self.memories.spare()), [total])
+        self._perform(w, s, self.memories.uniform_pointer(spot, self.memories.spare()), [total])
 
     def _halved(self, name: str, t: Type, values: str) -> str:
         """Floats folded, upper half onto lower, until one is left."""
@@ -125,14 +135,14 @@ class Atomics:
         return w.let(f"extractelement {vector} {values}, i64 0")
 
     def _by_lane(self, s: Atomic, spot: Spot, operands: Sequence[LaneValue], wanted: bool) -> LaneValue:
-        """One lane after another: in workgroup memory written out where all are on and inside, else by a loop."""
+        """One lane after another: of workgroup memory by a call where all are on and inside, else by a loop."""
         w, t = self.w, s.memory.type
         mask, offsets = self.memories.everywhere(spot), self.memories.offsets(spot)
         vectors = [o.name if o.is_uniform else w.vector(o) for o in operands]
         old = self._spill("old", llvm_type(t, self.state.width), "zeroinitializer") if wanted else ""
 
         def every() -> None:
-            self._written_out(s, offsets, operands, vectors, old)
+            self._every(s, offsets, operands, vectors, old)
 
         def some() -> None:
             self._loop(s, w.spelled(mask), offsets, operands, vectors, old)
@@ -147,17 +157,57 @@ class Atomics:
             return self._nothing(t)
         return w.varying(t, w.let(f"load {llvm_type(t, self.state.width)}, ptr {old}"))
 
-    def _written_out(self, s: Atomic, offsets: str, operands: Sequence[LaneValue], vectors: Sequence[str], old: str) -> None:
-        """Every lane's, without a branch."""
-        w, t, width = self.w, s.memory.type, self.state.width
-        vector, found = llvm_type(t, width), "poison"
-        for lane in range(width):
-            one = [x if o.is_uniform else w.let(f"extractelement {vector} {x}, i64 {lane}") for x, o in zip(vectors, operands, strict=True)]
-            pointer = self._element(s, w.let(f"extractelement <{width} x i32> {offsets}, i64 {lane}"))
-            was = self._perform(s, pointer, one)
-            found = w.let(f"insertelement {vector} {found}, {llvm_type(t)} {was}, i64 {lane}") if old else found
-        if old:
-            w.line(f"store {vector} {found}, ptr {old}")
+    def _every(self, s: Atomic, offsets: str, operands: Sequence[LaneValue], vectors: Sequence[str], old: str) -> None:
+        """All lanes', two at a time: by a loop where the kernel has few of them, else by a call."""
+        w, t, width, base = self.w, s.memory.type, self.state.width, self.memories.pointers[s.memory]
+        numbers = bits_type(32, width)
+        if self._count <= _INLINE:
+            spilled = self._spilled(t, operands, vectors)
+            self._by_twos(w, s, base, self._spill("offsets", numbers, offsets), spilled, [not o.is_uniform for o in operands], old)
+            return
+        given = [llvm_type(t, 1 if o.is_uniform else width) for o in operands]
+        name = "_".join(["lanes", s.op.name, t.name, str(width), *["all" if o.is_uniform else "each" for o in operands], *(["old"] if old else [])])
+        arguments = [("ptr", base), (numbers, offsets), *zip(given, vectors, strict=True), *([("ptr", old)] if old else [])]
+        w.line(f"call void @{name}({', '.join(' '.join(argument) for argument in arguments)})")
+        if name not in self._defined:
+            self._defined.add(name)
+            self._define(s, name, given, bool(old))
+
+    def _define(self, s: Atomic, name: str, given: Sequence[str], old: bool) -> None:
+        """The function `void f(ptr, <W x i32>, operands, ptr)`, which makes an atomic for all lanes; `given` has the types of the operands, and `old` says that
+        it takes memory for what was there before."""
+        w, numbers = Writer(self.w.module), bits_type(32, self.state.width)
+
+        def spilled(type_: str, parameter: str) -> str:
+            slot = w.local(type_, align=_STACK_BYTES)
+            w.line(f"store {type_} {parameter}, ptr {slot}, align {_STACK_BYTES}")
+            return slot
+
+        varies = [type_.startswith("<") for type_ in given]
+        operands = [spilled(type_, f"%x{k}") if vector else f"%x{k}" for k, (type_, vector) in enumerate(zip(given, varies, strict=True))]
+        self._by_twos(w, s, "%base", spilled(numbers, "%at"), operands, varies, "%old" if old else "")
+        w.end("ret void")
+        taken = ", ".join(["ptr %base", f"{numbers} %at", *[f"{type_} %x{k}" for k, type_ in enumerate(given)], *(["ptr %old"] if old else [])])
+        w.module.define(w.function(f"define internal void @{name}({taken}) noinline nounwind willreturn memory(argmem: readwrite)"))
+
+    def _by_twos(self, w: Writer, s: Atomic, base: str, at: str, operands: Sequence[str], varies: Sequence[bool], old: str) -> None:
+        """A loop over the lanes, of two at a time. Processors learn which loads wait for a store, by the places of instructions, of few of these only: written
+        out for all lanes it takes half as long again."""
+        element, counter = llvm_type(s.memory.type), w.local("i64")
+        w.line(f"store i64 0, ptr {counter}")
+        head, done = w.label("twos"), w.label("twosdone")
+        w.block(head)
+        lane = w.let(f"load i64, ptr {counter}")
+        both = w.let(f"load i64, ptr {_at(w, 'i32', at, lane)}, align {WORD_BYTES}")
+        for place in (w.let(f"and i64 {both}, {(1 << 8 * WORD_BYTES) - 1}"), w.let(f"lshr i64 {both}, {8 * WORD_BYTES}")):
+            one = [w.let(f"load {element}, ptr {_at(w, element, x, lane)}") if vector else x for x, vector in zip(operands, varies, strict=True)]
+            found = self._perform(w, s, _at(w, element, base, place), one)
+            if old:
+                w.line(f"store {element} {found}, ptr {_at(w, element, old, lane)}")
+            lane = w.let(f"add i64 {lane}, 1")
+        w.line(f"store i64 {lane}, ptr {counter}")
+        w.end(f"br i1 {w.let(f'icmp ult i64 {lane}, {self.state.width}')}, label %{head}, label %{done}, !llvm.loop !0")
+        w.block(done)
 
     def _element(self, s: Atomic, offset: str) -> str:
         """The address of an element, by its number."""
@@ -169,7 +219,7 @@ class Atomics:
         w, t, width = self.w, s.memory.type, self.state.width
         bits = f"i{width}"
         offsets = self._spill("offsets", f"<{width} x i32>", offsets)
-        spilled = [x if o.is_uniform else self._spill(f"operand {k}", llvm_type(t, width), x) for k, (x, o) in enumerate(zip(vectors, operands, strict=True))]
+        spilled = self._spilled(t, operands, vectors)
         left = self._spill("left", bits, w.mask_bits(mask))
         head, body, done = w.label("lanes"), w.label("lane"), w.label("lanesdone")
         w.block(head)
@@ -180,11 +230,16 @@ class Atomics:
         rest = w.let(f"and {bits} {now}, {w.let(f'sub {bits} {now}, 1')}")
         w.line(f"store {bits} {rest}, ptr {left}")
         pointer = self._element(s, self._pick("i32", offsets, lane))
-        found = self._perform(s, pointer, [x if o.is_uniform else self._pick(llvm_type(t), x, lane) for x, o in zip(spilled, operands, strict=True)])
+        found = self._perform(w, s, pointer, [x if o.is_uniform else self._pick(llvm_type(t), x, lane) for x, o in zip(spilled, operands, strict=True)])
         if old:
             w.line(f"store {llvm_type(t)} {found}, ptr {w.let(f'getelementptr {llvm_type(t)}, ptr {old}, i64 {lane}')}")
         w.jump(head)
         w.block(done)
+
+    def _spilled(self, t: Type, operands: Sequence[LaneValue], vectors: Sequence[str]) -> list[str]:
+        """Operands that differ between lanes, in memory, and those that do not."""
+        vector = llvm_type(t, self.state.width)
+        return [x if o.is_uniform else self._spill(f"operand {k}", vector, x) for k, (x, o) in enumerate(zip(vectors, operands, strict=True))]
 
     def _spill(self, role: str, type_: str, name: str) -> str:
         """A local that holds a vector, for lanes to be taken by number. Every atomic uses the same ones, so that many don't fill the stack."""

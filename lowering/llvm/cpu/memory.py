@@ -46,6 +46,7 @@ _LOCALS_BYTES: Final = 16384
 _SHORTEST_ROW: Final = 32
 # How far ahead is fetched what a loop loads one chunk after the other.
 _CHUNKS_AHEAD: Final = 16
+_LINE_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +280,7 @@ class Memories:
             value = LaneValue(Variability.UNIFORM, s.memory.type, found)
         elif spot.is_row and not private:
             pointer = self.row_pointer(spot)
-            if s.memory.space is Space.BUFFER and self.state.strides(s):
-                self._fetch_ahead(s.memory, pointer, _CHUNKS_AHEAD if self.state.streams(s) else 1)
+            self.fetch_ahead(s, pointer)
             value = self.w.varying(s.memory.type, self._load_masked(spot, pointer))
         else:
             value = self.w.varying(s.memory.type, self._gather(spot, private))
@@ -345,11 +345,16 @@ class Memories:
         size, some = spot.memory.type.size_bytes, spot.mask is not None or spot.inside is not None
         return some and size < self.state.host.masked_bytes and size * self.state.width >= 2 * WORD_BYTES
 
-    def _fetch_ahead(self, memory: Memory, pointer: str, chunks: int) -> None:
-        """Has the processor fetch what a chunk that follows loads here: where a loop of this chunk strides over what all chunks read, which no processor
-        foresees, and for masked loads, after which some (AMD's Zen 2) foresee nothing."""
-        ahead = self.w.let(f"getelementptr i8, ptr {pointer}, i64 {chunks * self.state.width * memory.type.size_bytes}")
-        self.w.run("llvm.prefetch.p0", ("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1"))
+    def fetch_ahead(self, s: MemoryStatement, pointer: str, elements: int = 1) -> None:
+        """Has the processor fetch what a chunk that follows loads here, of so many elements a lane: where a loop of this chunk strides over what all chunks
+        read, which no processor foresees, and for masked loads, after which some (AMD's Zen 2) foresee nothing."""
+        if s.memory.space is not Space.BUFFER or not self.state.strides(s):
+            return
+        size = self.state.width * elements * s.memory.type.size_bytes
+        far = size * (_CHUNKS_AHEAD if self.state.streams(s) else 1)
+        for line in range(0, size, _LINE_BYTES):
+            ahead = self.w.let(f"getelementptr i8, ptr {pointer}, i64 {far + line}")
+            self.w.run("llvm.prefetch.p0", ("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1"))
 
     def _store_masked(self, spot: Spot, pointer: str, value: str) -> None:
         type_ = spot.memory.type

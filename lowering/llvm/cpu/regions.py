@@ -16,16 +16,19 @@ from enum import IntFlag
 from itertools import pairwise
 from typing import Final
 
+from vyre_py.ir.check.facts import uses
 from vyre_py.ir.check.uniformity import Uniformity
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.effects import SYNCHRONISES
 from vyre_py.ir.language.nodes import (
+    Atomic,
     Break,
     Continue,
     Else,
     End,
     For,
     Get,
+    If,
     Let,
     Load,
     Loop,
@@ -49,6 +52,8 @@ _LOOPS: Final = (For, Loop)
 _CHEAP: Final = frozenset({"add", "shl", "shr", "and"})
 # So many copies are worth a loop each.
 _FEWEST_COPIES: Final = 4
+# Atomics of integers that may change places.
+_IN_ANY_ORDER: Final = frozenset({"add", "sub", "or", "xor", "and", "min", "max"})
 
 
 class Escape(IntFlag):
@@ -147,21 +152,31 @@ def _shared(program: Program, uniformity: Uniformity, proven: Sequence[int], par
 
 
 def _goes_along(program: Program, uniformity: Uniformity, proven: Sequence[int], index: int) -> bool:
-    """Whether a loop is better taken by all chunks together, turn by turn: it adds up what it loads of buffers, and strides over what all chunks load. Chunk by
-    chunk its indices are not known to be inside before its turns."""
-    stop, turned, loads, sets = program.match[index], {_result(program.body[index])}, 0, 0
+    """Whether a loop is better taken by all chunks together, turn by turn, since it strides over what all chunks load: it counts in workgroup memory, or it
+    adds up what it loads of buffers. Of the latter, chunk by chunk, the indices are not known to be inside before its turns."""
+    stop, turned, loads, unknown, sets = program.match[index], {_result(program.body[index])}, 0, 0, 0
     if any(isinstance(a, Value) and uniformity.values[a.id] > Level.WORKGROUP for a in program.body[index].args):
         return False
-    for number in range(index + 1, stop):
-        s = program.body[number]
-        if not isinstance(s, (Let, Load, Get, Set)):
+    body = program.body[index + 1 : stop]
+    counts = any(isinstance(s, Atomic) for s in body)
+    for number, s in enumerate(body, index + 1):
+        if not isinstance(s, (Let, Load)) and not (_only_counts(program, s) if counts else isinstance(s, (Get, Set))):
             return False
         if isinstance(s, Let) and any(isinstance(a, Value) and a.id in turned for a in s.args):
             turned.add(s.bound.id)
-        unknown = isinstance(s, Load) and s.memory.space is Space.BUFFER and proven[number] != (1 << s.memory.rank) - 1
-        loads += unknown and any(isinstance(a, Value) and a.id in turned for a in s.args)
+        if isinstance(s, Load) and s.memory.space is Space.BUFFER and any(isinstance(a, Value) and a.id in turned for a in s.args):
+            loads += 1
+            unknown += proven[number] != (1 << s.memory.rank) - 1
         sets += isinstance(s, Set)
-    return 0 < sets <= loads
+    return loads > 0 if counts else 0 < sets <= unknown
+
+
+def _only_counts(program: Program, s: Statement) -> bool:
+    """Whether a statement is a guard, or an atomic of workgroup memory whose order among others nobody can tell."""
+    if not isinstance(s, Atomic):
+        return isinstance(s, (If, Else, End))
+    exact = s.memory.space is Space.WORKGROUP and s.op.name in _IN_ANY_ORDER and not s.memory.type.is_float
+    return exact and s.result is not None and not uses(program)[s.result.id]
 
 
 def _result(s: Statement) -> int:

@@ -42,7 +42,7 @@ class Rows:
             one = self._read(s.memory.type, row.width, self._uniform_pointer(spot, row, "@zero"))
             scalars = [self._value(s.memory.type, 1, self._extract(one, s.memory.type, row, lane)) for lane in row.lanes]
             parts = [LaneValue(Variability.UNIFORM, s.memory.type, scalar) for scalar in scalars]
-        elif (found := self._groups(spot, row)) is not None:
+        elif (found := self._groups(s, spot, row)) is not None:
             many = memory_type(s.memory.type, width * row.width)
             frozen = self.w.let(f"freeze {many} {found}")
             parts = [self.w.varying(s.memory.type, self._value(s.memory.type, width, self._every(frozen, s.memory.type, row, lane))) for lane in row.lanes]
@@ -110,12 +110,13 @@ class Rows:
 
     # ---- groups of all lanes, as one vector in the order of memory
 
-    def _groups(self, spot: Spot, row: Row) -> str | None:
+    def _groups(self, s: Load, spot: Spot, row: Row) -> str | None:
         """What a load of all groups gives, as memory has it; None for groups too small to be gathered."""
         w, width, type_ = self.w, self.state.width, spot.memory.type
         many, size = memory_type(type_, width * row.width), row.width * type_.size_bytes
         if self._is_side_by_side(spot, row):
             pointer, mask = self._side_by_side_pointer(spot, row), self.memories.everywhere(spot)
+            self.memories.fetch_ahead(s, pointer, row.width)
             if mask is None:
                 return w.let(f"load {many}, ptr {pointer}, align {type_.size_bytes}")
             found = w.local(many)
