@@ -1,6 +1,6 @@
 """Tuning: how near the best of the first ten candidates comes to the best of all, of the spaces of `vp.ops`.
 
-    python tests/bench/bench_tune.py [--device cuda] [--only TEXT] [--all]
+    python tests/bench/bench_tune.py [--device cuda] [--only TEXT] [--all] [--top N]
 
 Without `--all` ten are tried, and the time of tuning is shown; with it all of them, so that the best is known. "The model's ten" are without what
 `vyre_py/tuning/defaults.py` has. Times of launches are medians of rounds in a worker process; the ratio is the best of all to the best of ten.
@@ -48,6 +48,8 @@ _WORKS: Final[Mapping[str, Mapping[str, Work]]] = {
         "i8 4096^3, second transposed": _product(vp.i8, 4096, 4096, 4096, transpose_b=True),
         "bf16 16 x 8192 x 8192": _product(vp.bf16, 16, 8192, 8192),
         "f32 2048^3": _product(vp.f32, 2048, 2048, 2048),
+        "f32 1000 x 1000 x 4096": _product(vp.f32, 1000, 1000, 4096),
+        "f64 2048^3": _product(vp.f64, 2048, 2048, 2048),
     },
     "cpu": {
         "f32 512^3": _product(vp.f32, 512, 512, 512),
@@ -67,7 +69,7 @@ def _best(times: Sequence[float]) -> float:
     return min(times[:_TRIES], default=math.inf)
 
 
-def _show(name: str, work: Work, device: Any, everything: bool) -> None:
+def _show(name: str, work: Work, device: Any, everything: bool, top: int) -> None:
     make, shapes, type_, sizes = work
     space = space_of(make)
     assert space is not None
@@ -84,7 +86,7 @@ def _show(name: str, work: Work, device: Any, everything: bool) -> None:
     ran = sum(ns < math.inf for ns, _ in timed)
     text = f"{name:32s} {dict(found.parameters)!s:44s} {best / 1e3:10.1f} us, {ran} of {found.candidates} ran, {taken:.0f} s"
     print(text + (f"; of the best: ten {best / ten:.3f}, the model's ten {best / model:.3f}" if everything else ""), flush=True)
-    for ns, parameters in sorted(timed, key=lambda row: row[0])[:3] if everything else []:
+    for ns, parameters in sorted(timed, key=lambda row: row[0])[:top] if everything else []:
         print(f"    {dict(parameters)!s:48s} {ns / 1e3:10.1f} us, number {[p for _, p in by_model].index(parameters) + 1} in the model's order", flush=True)
 
 
@@ -94,12 +96,13 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     parser.add_argument("--only", default="")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--top", type=int, default=3, help="how many of all are shown")
     given = parser.parse_args()
     device = vp.device(given.device)
     print(device.description)
     for name, work in _WORKS["cuda" if device.kind == "cuda" else "cpu"].items():
         if given.only in name:
-            _show(name, work, device, given.all)
+            _show(name, work, device, given.all, given.top)
 
 
 if __name__ == "__main__":
