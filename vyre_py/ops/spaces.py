@@ -23,12 +23,12 @@ class Space:
     reorders: bool = False
 
 
-# Deep tiles are for few rows, shallow ones for what has no tensor cores.
+# Deep tiles are for few rows, shallow ones for what has no tensor cores; None is what attention takes unless told, which no shape says where strips are few.
 _PRODUCTS: Final = [
     *((rows, columns, depth) for rows in (128, 64) for columns in (256, 128, 64) for depth in (128, 64, 32)),
     (16, 64, 128), (32, 32, 32), (64, 32, 16), (128, 64, 16), (128, 128, 16),
 ]  # fmt: skip
-_ATTENTION: Final = [(128, 128), (128, 64), (128, 32), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32)]
+_ATTENTION: Final = [None, (128, 128), (128, 64), (128, 32), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32)]
 _SPACES: Final[Mapping[Callable[..., Any], Space]] = {
     matmul: Space({"tiles": _PRODUCTS, "stages": [0, 3]}),
     attention: Space({"tiles": _ATTENTION}, reorders=True),
