@@ -54,7 +54,7 @@ class DispatchConfig(ValueRecord):
     """How to run. A field that a device can't honour is refused by name, never ignored.
 
     Attributes: `label` names the launch for people; `grid` replaces the grid, in workgroups along x, y, z, or as a buffer of three u32 that
-    the device reads when the launch begins (wgpu); `fixpoint` names a buffer that is looked at
+    the device reads when the launch begins; `fixpoint` names a buffer that is looked at
     between launches, of which there are `fixpoint_limit` at most; `cooperative` asks that all workgroups run at once; `timeout` in seconds, after which
     an interruptible kernel is ended, and on wgpu the call gives up, while the kernel runs on;
     `max_output_bytes` refuses larger results before anything runs; `stream` is any object with `__cuda_stream__`. `cluster` asks, on NVIDIA GPUs from sm_90

@@ -752,6 +752,10 @@ class Device(Closing, Stationary, ABC):
         """Where the device `takes_wide`: the pipeline whose code takes buffers of 2^32 elements and more. None where it cannot be had."""
         return None
 
+    def _reading(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline that launches take whose grid is a buffer. Raises Unsupported where it cannot be had."""
+        return pipeline
+
     def _callable(self, pipeline: Pipeline) -> CallEntry:
         """A pipeline as a function."""
         return CallEntry(pipeline)

@@ -7,10 +7,13 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+import numpy as np
+
 from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, solve_grid, too_wide
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.many.commands import LAUNCH, Command, CommandView, Use
+from vyre_py.drivers.many.indirect import require_grid, written_grid
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.observe.telemetry import LaunchRecord
@@ -38,12 +41,13 @@ else:
 __all__ = ["EmptyLaunch", "Launch", "LaunchPlan", "choose_entry", "is_met", "plan_launch"]
 
 _PLAIN: Final = DispatchConfig()
-_NO_TOTALS: Final[Mapping[str, Buffer]] = MappingProxyType({})
+_NO_OWN: Final[Mapping[str, Buffer]] = MappingProxyType({})
 
 
 class LaunchPlan(NamedTuple):
     """The plan of one launch: the number of the entry, the grid in workgroups, each of which has an invocation for each element, the argument block, and what
-    holds the report of code that asserts or prints. `totals` are the device's own buffers by slot name that the steps of one launch share.
+    holds the report of code that asserts or prints. `own` are other buffers than arguments, by slot name: what the steps of one launch share, and the grid of
+    code that reads it.
 
     `block` holds every slot of the step's layout at its offset; buffer slots are left zero for the device to fill with addresses.
     `common` is shared by known plans (`cache.known_plans`) of the same types and shapes: what a kind of device worked out for an entry, by its number.
@@ -57,7 +61,7 @@ class LaunchPlan(NamedTuple):
     binding: BindingPlan
     config: DispatchConfig = _PLAIN
     report: ReportHolder | None = None
-    totals: Mapping[str, Buffer] = _NO_TOTALS
+    own: Mapping[str, Buffer] = _NO_OWN
     common: dict[int, Any] | None = None
 
     @property
@@ -68,7 +72,7 @@ class LaunchPlan(NamedTuple):
             slot = self.step.layout.find(SlotKind.REPORT)
             assert slot is not None  # where there is a buffer, there is its slot (`report_of`)
             base = {**base, slot.name: self.report.report.buffer}
-        return {**base, **self.totals} if self.totals else base
+        return {**base, **self.own} if self.own else base
 
     @property
     def grid_buffer(self) -> Buffer | None:
@@ -109,6 +113,7 @@ class LaunchPlan(NamedTuple):
         """What pictures show of a launch over these buffers."""
         declared = [memory for memory in self.binding.interface.buffers if memory.name in buffers]
         uses = [Use(memory.name, buffers[memory.name], memory.access.reads, memory.access.writes) for memory in declared]
+        uses += [Use("grid", self.grid_buffer, True, False)] if self.grid_buffer is not None else []
         return CommandView(LAUNCH.name, self.label or self.binding.interface.name, tuple(uses))
 
     def copied(self) -> LaunchPlan:
@@ -136,11 +141,13 @@ class LaunchPlan(NamedTuple):
 
 def plan_launch(device: Device, step: Step, binding: BindingPlan, config: DispatchConfig) -> LaunchPlan:
     """The plan for bound arguments. Where the grid is empty there is nothing to run, so that no size has to be a value. Raises BindingError for a size that
-    is needed and is none, and what `solve_grid` raises; OutOfMemory."""
+    is needed and is none, and what `solve_grid` and `require_grid` raise; OutOfMemory."""
     if binding.interface.wide and (problems := too_wide(step.layout, binding, device)):
         raise BindingError(binding.interface.name, problems)
-    given = _unread_grid(device, config.grid) if isinstance(config.grid, Buffer) else config.grid
-    grid = solve_grid(step, binding.sizes, given, device.limits.workgroups, device.name)
+    given, read = config.grid, step.layout.find(SlotKind.GRID)
+    if isinstance(given, Buffer):
+        require_grid(device, binding, given)
+    grid = (1, 1, 1) if isinstance(given, Buffer) else solve_grid(step, binding.sizes, given, device.limits.workgroups, device.name)
     empty = 0 in grid
     if not empty:
         binding.require_sizes()
@@ -156,17 +163,8 @@ def plan_launch(device: Device, step: Step, binding: BindingPlan, config: Dispat
         block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = data
     entry = choose_entry(step, binding.sizes, binding.buffers, config)
     report = None if empty else report_of(device, step, entry, binding.interface.name, binding.interface.reports, config)
-    return LaunchPlan(device, step, entry, grid, block, binding, config, report)
-
-
-def _unread_grid(device: Device, grid: Buffer) -> tuple[int, int, int]:
-    """The grid of a plan for one that the device reads. Raises Unsupported where it can't, BindingError for a buffer of another device."""
-    if not device.reads_grids:
-        help_ = "read it, and give three numbers; on wgpu a launch reads it by itself"
-        raise Unsupported(device.name, [Missing("dispatch option grid as a buffer", help=help_)])
-    if grid.device is not device:
-        raise BindingError("grid", [f"the buffer is on {grid.device.name}, and the launch on {device.name}"])
-    return 1, 1, 1
+    own = _NO_OWN if read is None or empty else {read.name: given if isinstance(given, Buffer) else device.upload(np.array(grid, np.uint32))}
+    return LaunchPlan(device, step, entry, grid, block, binding, config, report, own)
 
 
 def choose_entry(step: Step, sizes: Mapping[str, int], buffers: Mapping[str, Buffer], config: DispatchConfig, *, boxes: bool = True) -> int:
@@ -273,6 +271,7 @@ class Launch(Command, Stationary):
         changed = {name: buffers[name] for name in wanted if name in buffers}
         if changed:
             problems += plan.binding.overlaps(buffers, changed)
+            problems += written_grid(plan.binding, changed, plan.grid_buffer) if plan.grid_buffer is not None else []
         if problems:
             raise BindingError(plan.binding.interface.name, problems)
         self._accept(changed, encoded)

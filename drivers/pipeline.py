@@ -12,6 +12,7 @@ from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.dispatch import Run, Timed
 from vyre_py.drivers.launch import EmptyLaunch, Launch
 from vyre_py.drivers.many.stepped import SteppedLaunch, plan_steps
+from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Host
 from vyre_py.drivers.observe.trace import spanned, tracing
 from vyre_py.ir.imports import deferred, importing
@@ -48,7 +49,7 @@ class Pipeline(Portable):
     of what the passes did, `stages` that compiling and loading took, with their times.
     """
 
-    __slots__ = ("__weakref__", "_codes", "_known", "_prepared", "_source", "_wide", "artifact", "device", "part", "stages")
+    __slots__ = ("__weakref__", "_codes", "_known", "_prepared", "_reads", "_source", "_wide", "artifact", "device", "part", "stages")
 
     def __init__(self, device: Device, artifact: Artifact, part: Part, codes: tuple[tuple[Any, ...], ...], stages: Stages) -> None:
         self.device = device
@@ -58,6 +59,7 @@ class Pipeline(Portable):
         self.stages = stages
         self._source: tuple[Program, CompileOptions] | None = None  # where the device compiled it
         self._wide: Pipeline | None = None  # what takes arrays of 2^32 elements and more, where this does not, made when such are bound first
+        self._reads: Pipeline | None = None  # what reads its grid from a buffer, which may be this one, once such a grid was bound
         self._prepared = device._dispatcher(self)
         self._known = KnownPlans(device, artifact.interface, part.steps[0]) if len(part.steps) == 1 else None
 
@@ -160,6 +162,8 @@ class Pipeline(Portable):
         return config
 
     def _launch(self, binding: BindingPlan, config: DispatchConfig) -> Launch:
+        if isinstance(config.grid, Buffer) and not self.part.steps[-1].indirect and (reading := self._reading()) is not self:
+            return reading._launch(binding, config)
         if binding.interface.wide and (wide := self._widened(binding)) is not None:
             return wide._launch(binding, config)
         plans = plan_steps(self.device, self.part.steps, binding, config)
@@ -171,6 +175,12 @@ class Pipeline(Portable):
         if config.stream is not None:
             launch.on(config.stream)
         return self._traced(launch)
+
+    def _reading(self) -> Pipeline:
+        """The pipeline for grids that are buffers. Raises what `Device._reading` raises."""
+        if self._reads is None:
+            self._reads = self.device._reading(self)
+        return self._reads
 
     def _widened(self, binding: BindingPlan) -> Pipeline | None:
         """The pipeline for arrays that are too large for this one's code; None where they are not, or there is none."""

@@ -198,7 +198,7 @@ def step_of(optimised: Optimised, lowered: Lowered, options: CompileOptions) -> 
     program, layout = optimised.program, layout_of(optimised, options)
     return Step(
         lowered.images, lowered.entries, layout, invocations_of(program), program.grid, lowered.workgroup_bytes, has_grid_barrier(program),
-        options.persistent, options.dependent, _streams(program),
+        options.walks, options.dependent, _streams(program),
     )  # fmt: skip
 
 

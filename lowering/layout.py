@@ -25,7 +25,7 @@ from vyre_py.lowering.options import CompileOptions
 
 __all__ = [
     "ARRIVALS_BYTES", "BOXES_ALIGN", "BOXES_BYTES", "MOST_BOX", "MOST_BOXED", "MOST_SCANS", "POINTER_BYTES", "WORD_BYTES", "Layout", "Slot", "SlotKind",
-    "boxes_begin", "element_count", "fits_boxes", "invocations_of", "is_totals", "lay_out", "totals_name",
+    "boxes_begin", "element_count", "fits_boxes", "grid_name", "invocations_of", "is_totals", "lay_out", "name_beside", "totals_name",
     "totals_number",
 ]
 
@@ -50,7 +50,8 @@ _PLAIN: Final = CompileOptions()
 class SlotKind(Enum):
     """The content of a slot. ARRIVALS is for a grid barrier: the address of `ARRIVALS_BYTES` in which workgroups count their arrivals.
     CANCEL is there in an interruptible kernel: the address of a u32 in the device's memory, any value but zero of which ends it. GROUPS are
-    there in a persistent one, and where an entry walks: how many workgroups the grid has along x, y and z. REPORT is there where the Program asserts or
+    there in a persistent one, and where an entry walks: how many workgroups the grid has along x, y and z. GRID is there in their place in an indirect one: the
+    address of a buffer of three u32 that say so. REPORT is there where the Program asserts or
     prints: the address of the driver's own buffer for that (`lowering.reports`), which the code has like an argument. SCANS is for scans over the grid: the
     address of 1 + groups * `scan_words` words of 64 bits, `scan_words` being in the entry's details. They are zero before the launch's first run, and no
     other launch's.
@@ -67,6 +68,10 @@ class SlotKind(Enum):
     SCANS = "scans"
     TOTALS = "totals"
     BOXES = "boxes"
+    GRID = "grid"
+
+
+_OF_BUFFERS: Final = frozenset({SlotKind.BUFFER, SlotKind.REPORT, SlotKind.TOTALS, SlotKind.GRID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +114,8 @@ class Layout:
 
     @property
     def buffers(self) -> tuple[Slot, ...]:
-        """The slots of arguments that are buffers, and the driver's own buffer where there is one."""
-        return tuple(s for s in self.slots if s.kind in (SlotKind.BUFFER, SlotKind.REPORT, SlotKind.TOTALS))
+        """The slots of arguments that are buffers, the driver's own buffer where there is one, and that of the grid."""
+        return tuple(s for s in self.slots if s.kind in _OF_BUFFERS)
 
     @property
     def params(self) -> tuple[Slot, ...]:
@@ -161,10 +166,20 @@ def invocations_of(program: Program) -> tuple[int, int, int]:
 
 def totals_name(number: int, declared: Iterable[Dim | Param | Memory]) -> str:
     """The name of the hidden buffer of a Program's scan, beside what is declared."""
-    name, taken = f"{_TOTALS}{number}", {thing.name for thing in declared}
+    return name_beside(f"{_TOTALS}{number}", declared)
+
+
+def name_beside(name: str, declared: Iterable[Dim | Param | Memory]) -> str:
+    """A name like this one that nothing which is declared has; parts of a param count as the whole."""
+    taken = {thing.part[0] if isinstance(thing, Param) and thing.part else thing.name for thing in declared}
     while name in taken:
         name += "'"
     return name
+
+
+def grid_name(declared: Iterable[Dim | Param | Memory]) -> str:
+    """The name of the buffer that a grid is read from, beside what is declared."""
+    return name_beside("grid", declared)
 
 
 def totals_number(name: str) -> int:
@@ -213,7 +228,7 @@ def lay_out(
             offset += -offset % POINTER_BYTES
             slots.append(Slot(kind, "", u32, offset, POINTER_BYTES))
             offset += POINTER_BYTES
-    for axis in range(3 if options.persistent or walks else 0):
+    for axis in range(3 if (options.persistent and not options.indirect) or walks else 0):
         slots.append(Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=axis))
         offset += WORD_BYTES
     hidden = [memory for memory in program.buffers if memory.hidden]
@@ -228,4 +243,9 @@ def lay_out(
         offset = boxes_begin(offset)
         slots.append(Slot(SlotKind.BOXES, "", memory.type, offset, BOXES_BYTES, memory=memory, box=box))
         offset += BOXES_BYTES
+    if options.indirect:
+        offset += -offset % POINTER_BYTES
+        name = grid_name([*program.dims, *program.params, *program.buffers])
+        slots.append(Slot(SlotKind.GRID, name, u32, offset, POINTER_BYTES))
+        offset += POINTER_BYTES
     return Layout(tuple(slots), offset, program.widths.names)

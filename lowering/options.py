@@ -35,6 +35,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "interruptible": (lambda v: isinstance(v, bool), "true or false"),
     "persistent": (lambda v: isinstance(v, bool), "true or false"),
     "dependent": (lambda v: isinstance(v, bool), "true or false"),
+    "indirect": (lambda v: isinstance(v, bool), "true or false"),
     "boxes": (lambda v: v is None or isinstance(v, bool), "true, false, or None for the target's choice"),
     "asserts": (lambda v: isinstance(v, bool), "true or false"),
     "tensor": (lambda v: v is None or v == "sm_90", "sm_90, or None for whatever the target has"),
@@ -60,10 +61,12 @@ class CompileOptions(ValueRecord):
     quarter, and 0.1 ms a launch, whose work is done by threads of its own.
 
     For NVIDIA GPUs: `persistent` launches as many
-    workgroups as the device holds at once, each of which walks through workgroups of the grid. `dependent`, from sm_90 on, lets the kernel be
+    workgroups as the device holds at once, each of which walks through workgroups of the grid. `indirect` has these read the grid from memory when the launch
+    begins, as a `DispatchConfig.grid` that is a buffer wants it. A device that compiles a Program makes such code by itself where it is first asked for; an
+    artifact needs the option. `dependent`, from sm_90 on, lets the kernel be
     started while the one before it still runs, which it waits for before it touches memory. `boxes`, for sm_90a, says whether the hardware copies the factors
     of products on tensor cores by whole boxes (TMA), in place of invocations, where rows are multiples of 16 bytes that begin on one. None is true there, but
-    beside `persistent`, `interruptible` and `codegen="nvvm"`, with which it does not go.
+    beside `persistent`, `indirect`, `interruptible` and `codegen="nvvm"`, with which it does not go.
 
     Numerics: "strict" rounds every operation once and keeps subnormal numbers. "fast" takes products and sums together, and on PTX
     computes f32 by approximate instructions and flushes its subnormal numbers, within the bounds that `lowering/FAST.md` states;
@@ -79,6 +82,7 @@ class CompileOptions(ValueRecord):
     interruptible: bool = False
     persistent: bool = False
     dependent: bool = False
+    indirect: bool = False
     boxes: bool | None = None
     asserts: bool = True
     print_bytes: int = 1 << 16
@@ -92,6 +96,11 @@ class CompileOptions(ValueRecord):
         ]
         if wrong:
             raise Unsupported("vyre-py", wrong)
+
+    @property
+    def walks(self) -> bool:
+        """Whether workgroups walk through the grid."""
+        return self.persistent or self.indirect
 
     @classmethod
     def given(cls, options: CompileOptions | None) -> CompileOptions:

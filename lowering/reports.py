@@ -25,6 +25,7 @@ from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import REPORT_HEAD_WORDS, Assert, Memory, Param, ReportStatement
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, decode
+from vyre_py.lowering.layout import name_beside
 
 if TYPE_CHECKING:
     from vyre_py.ir.text import messages
@@ -96,10 +97,7 @@ def forms_of(program: Program) -> tuple[Form, ...]:
 
 def report_name(declared: Iterable[Dim | Param | Memory]) -> str:
     """The name of a report's memory, beside what is declared."""
-    name, taken = "report", {thing.name for thing in declared}
-    while name in taken:
-        name += "'"
-    return name
+    return name_beside("report", declared)
 
 
 def failed_words(forms: Sequence[Form]) -> int:

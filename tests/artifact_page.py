@@ -93,7 +93,8 @@ same, whatever its names are. There they stand without the file around them.
 * **Slots** are in the order of their kinds: a slot for each buffer of the interface in order; params in order, whole or in parts that do not overlap;
   sizes; hidden addresses and counts. Each begins at the first multiple of its alignment behind the one before it (8 for addresses, else its component's
   size and at least 4), and takes whole words; the block ends with the last one. A step is cooperative exactly where it has a slot of kind arrivals, and has
-  the three of kind groups where it is persistent or an entry walks. In the code, elements and params may be in components, and 64-bit integers in two words.
+  the three of kind groups where it is persistent or an entry walks; in their place one of kind grid, the last, is the address of a buffer that says so. In the
+  code, elements and params may be in components, and 64-bit integers in two words.
 * **Images**: formats belong to kinds of targets: {formats}. None is there twice. PTX and WGSL are UTF-8 without a zero byte.
 * **Entries**: the symbol is ASCII; that of a Program is empty. Several elements an invocation need a grid that counts invocations.
 * **A Program** (format {program}) is in the wire form of `ir/WIRE.md`, with the interface's dims, params or their parts, and buffers, in order, and with the

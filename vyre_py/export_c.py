@@ -36,6 +36,7 @@ _REFUSED: Final[Mapping[str, tuple[Callable[[Step], bool], str]]] = {
         lambda s: s.layout.find(SlotKind.REPORT) is not None, "nobody reads there what it tells: compile with asserts=False and print_bytes=0",
     ),
     "code compiled with interruptible=True": (lambda s: s.interruptible, "its loops look at a word of the device: compile without the option"),
+    "code compiled with indirect=True": (lambda s: s.indirect, "its grid lies in memory: compile without the option"),
     "code compiled with dependent=True": (lambda s: s.dependent, "it is launched with an attribute: compile without the option"),
 }  # fmt: skip
 
@@ -52,7 +53,7 @@ def export_c(artifact: Artifact, folder: str | os.PathLike[str], *, target: str 
     own. `name` is what all names in C begin with; without it the Program's name,
     as an identifier. Arguments are checked as binding does in Python, and statuses say what is wrong; a size whose computation leaves 64 bits is refused.
 
-    Raises Unsupported for parts that C can't be made of (wgsl, reference, grid barriers, interruptible and dependent code), and a `name` that
+    Raises Unsupported for parts that C can't be made of (wgsl, reference, grid barriers, interruptible, indirect and dependent code), and a `name` that
     is no identifier; DriverError where files can't be written.
     """
     if not isinstance(artifact, Artifact):

@@ -158,7 +158,7 @@ class KnownPlans:
     def learn(self, plan: LaunchPlan, arguments: Any, named: dict[str, Any]) -> None:
         """Keeps what others of the same shapes can use of a plan, if its arguments are plain."""
         given = self._given(arguments, named)
-        if given is None or plan.empty or plan.report is not None:
+        if given is None or plan.empty or plan.report is not None or plan.own:
             return
         binding, entries = plan.binding, list[tuple[int, tuple[tuple[str, int], ...]]]()
         for number, entry in enumerate(self._step.entries[:-1]):

@@ -94,6 +94,8 @@ class CpuCLaunch(CLaunch):
         if launch.plan.step.cooperative:
             missing = Missing("a launch with a grid barrier", help="its workgroups need a thread each; C runs the grid in the calling thread alone")
             raise Unsupported("c_address on the CPU", [missing])
+        if launch.plan.grid_buffer is not None:
+            raise Unsupported("c_address on the CPU", [Missing("a launch whose grid is a buffer", help="C runs the grid that the descriptor says")])
         self._kernel = kernel = launch._kernel
         function: Any = kernel.run
         self._live = (ctypes.c_uint64 * max(1, len(launch.plan.step.layout.buffers)))()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.cores import MAX_THREADS, core_count, thread_count
-from vyre_py.drivers.cpu.launch import CpuLaunch, ReportingCpuLaunch
+from vyre_py.drivers.cpu.launch import CpuLaunch, IndirectCpuLaunch, launch_class
 from vyre_py.drivers.cpu.memory import HostMemory
 from vyre_py.drivers.cpu.module import CpuKernel, load_kernel
 from vyre_py.drivers.device import Device, Limits
@@ -72,6 +72,7 @@ class CpuDevice(Device):
     `properties`, and `threads`, which may be set."""
 
     kind: ClassVar[str] = "cpu"
+    reads_grids: ClassVar[bool] = True
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout"}
     dlpack_device: tuple[int, int] | None = (dlpack.CPU, 0)
     takes_wide: ClassVar[bool] = True
@@ -165,7 +166,7 @@ class CpuDevice(Device):
         return load_kernel(image, entry)
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[CpuKernel, ...]) -> Launch:
-        return (CpuLaunch if plan.report is None else ReportingCpuLaunch)(self, plan, codes[plan.entry])
+        return (IndirectCpuLaunch if plan.grid_buffer is not None else launch_class(plan))(self, plan, codes[plan.entry])
 
     def _callable(self, pipeline: Pipeline) -> CallEntry:
         with importing:

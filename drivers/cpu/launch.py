@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,6 +16,7 @@ from vyre_py.drivers.cpu.workers import run_alone, run_at_once, run_together, ru
 from vyre_py.drivers.errors import BindingError, DispatchTimeout, LaunchError
 from vyre_py.drivers.launch import Launch, LaunchPlan
 from vyre_py.drivers.many.commands import require_memory
+from vyre_py.drivers.many.indirect import read_grid
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.observe.telemetry import LaunchRecord
 from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
@@ -22,7 +24,9 @@ from vyre_py.lowering.layout import POINTER_BYTES, Slot, SlotKind
 if TYPE_CHECKING:
     from vyre_py.drivers.cpu.device import CpuDevice
 
-__all__ = ["QUICK_INVOCATIONS", "SHARED_INVOCATIONS", "SHARED_NS", "TELLING_NS", "CpuCommon", "CpuLaunch", "ReportingCpuLaunch", "no_scratch", "run_grid"]
+__all__ = ["QUICK_INVOCATIONS", "SHARED_INVOCATIONS", "SHARED_NS", "TELLING_NS", "CpuCommon", "CpuLaunch", "IndirectCpuLaunch", "launch_class", "no_scratch",
+    "run_grid",
+]
 
 # Waking threads takes some 10 us, and takes them from others, so only what takes longer alone is shared. Grids of this many invocations always are; of smaller
 # ones the first workgroups tell, less what the call itself takes, once they took long enough for what is cold at first not to count.
@@ -287,3 +291,43 @@ class ReportingCpuLaunch(CpuLaunch):
         assert self.plan.report is not None  # `CpuDevice` makes it for no other plan
         if not self.plan.device.closed:
             self.plan.report.report.collect()
+
+
+def launch_class(plan: LaunchPlan) -> type[CpuLaunch]:
+    """What makes a launch of a plan whose grid is known."""
+    return CpuLaunch if plan.report is None else ReportingCpuLaunch
+
+
+class IndirectCpuLaunch(CpuLaunch):
+    """A launch whose grid is read from a buffer when it begins: each call is one of a launch over that grid, with arguments of its own."""
+
+    __slots__ = ()
+
+    def __call__(self) -> None:
+        """As `CpuLaunch`."""
+        if (recording := self._device._recording) is not None:
+            recording.take(self)
+        elif (launch := self._now()) is not None:
+            launch()
+
+    _run = __call__
+
+    def run_by(self, deadline: float, timeout: float) -> None:
+        """As `CpuLaunch.run_by`."""
+        if (launch := self._now()) is not None:
+            launch.run_by(deadline, timeout)
+
+    def _of(self, plan: LaunchPlan) -> CpuLaunch:
+        return IndirectCpuLaunch(self._device, plan, self._kernel)
+
+    def _now(self) -> CpuLaunch | None:
+        """The launch of a call; None where nothing is to run."""
+        if self._stale:
+            self._refuse()
+        plan = self.plan
+        if (grid := read_grid(plan)) is None:
+            self._device.telemetry.launches += self.counted
+            return None
+        launch = launch_class(plan)(self._device, plan._replace(grid=grid, config=replace(plan.config, grid=grid)), self._kernel)
+        launch.counted, launch._arguments = self.counted, self._arguments.changed({}, ())
+        return launch

@@ -75,7 +75,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
-from vyre_py.lowering.errors import ToolchainError, Unsupported
+from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.gpu.architectures import generation, runs_on
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
@@ -99,6 +99,7 @@ class CudaDevice(Device):
     """
 
     kind: ClassVar[str] = "cuda"
+    reads_grids: ClassVar[bool] = True
     observes_launches: ClassVar[bool] = True
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"timeout", "stream", "cooperative", "cluster"}
 
@@ -403,6 +404,14 @@ class CudaDevice(Device):
 
     def _make_launch(self, plan: LaunchPlan, codes: tuple[CudaModule, ...]) -> CudaLaunch:
         return CudaLaunch(self, plan, codes)
+
+    def _reading(self, pipeline: Pipeline) -> Pipeline:
+        """See `Device._reading`: code of its own."""
+        if pipeline._source is None:
+            help_ = "compile it with CompileOptions(indirect=True), or on the device"
+            raise Unsupported(self.name, [Missing("dispatch option grid as a buffer for an artifact that has no code for it", help=help_)])
+        program, options = pipeline._source
+        return self.compile_native(program, replace(options, indirect=True))
 
     def _callable(self, pipeline: Pipeline) -> CallEntry:
         with importing:

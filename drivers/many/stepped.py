@@ -34,7 +34,7 @@ def plan_steps(device: Device, steps: Sequence[Step], binding: BindingPlan, conf
     for slot in [slot for step in steps for slot in step.layout.slots if slot.kind is SlotKind.TOTALS]:
         if slot.name not in totals and slot.memory is not None:
             totals[slot.name] = device._new_buffer((evaluate_dim(slot.memory.shape[0], binding.sizes),), slot.type, device._allocate)
-    return [plan._replace(totals={s.name: totals[s.name] for s in plan.step.layout.slots if s.kind is SlotKind.TOTALS}) for plan in plans]
+    return [plan._replace(own={s.name: totals[s.name] for s in plan.step.layout.slots if s.kind is SlotKind.TOTALS}) for plan in plans]
 
 
 class SteppedLaunch(Launch):

@@ -12,6 +12,7 @@ import numpy as np
 from vyre_py.drivers.device import Device, Limits
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.launch import Launch, LaunchPlan
+from vyre_py.drivers.many.indirect import read_grid
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.ir.interpret import Reports, interpret
@@ -36,9 +37,7 @@ class ReferenceLaunch(Launch):
 
     def __init__(self, plan: LaunchPlan, code: Optimised) -> None:
         super().__init__(plan)
-        x, y, z = plan.grid
-        grid = Grid(False, (DimConst(x), DimConst(y), DimConst(z)))
-        self._code = replace(code, program=replace(code.program, grid=grid))
+        self._code = _with_grid(code, plan.grid)
         self._params: dict[str, Host] = {}
         self._record = plan.record()
         for slot in plan.step.layout.scalars:
@@ -48,24 +47,29 @@ class ReferenceLaunch(Launch):
     def _run(self) -> None:
         plan = self.plan
         plan.device.require_usable()
+        code = self._code
+        if plan.grid_buffer is not None:
+            if (grid := read_grid(plan)) is None:
+                return
+            code = _with_grid(code, grid)
         arrays = {name: _elements(buffer) for name, buffer in plan.binding.buffers.items()}
         if plan.report is None:
-            self._interpret(arrays, None)
+            self._interpret(code, arrays, None)
         else:
             report = plan.report.report
             extents = plan.step.grid.extents if plan.step.grid.over else ()
             heard = Reports(report.room, tuple([evaluate_extent(extent, plan.binding.sizes) for extent in extents]) or None)
             try:
-                self._interpret(arrays, heard)
+                self._interpret(code, arrays, heard)
             finally:
                 report.take([_record(heard.failed)] if heard.failed else [], [*map(_record, heard.printed)], heard.dropped)
         plan.device.telemetry.launches += self.counted
         self._record.count()
 
-    def _interpret(self, arrays: Mapping[str, Host], reports: Reports | None) -> None:
+    def _interpret(self, code: Optimised, arrays: Mapping[str, Host], reports: Reports | None) -> None:
         plan = self.plan
         races, unwritten = plan.config.races, plan.config.unwritten
-        interpret(self._code, {**arrays, **self._params}, plan.binding.sizes, races=races, unwritten=unwritten, reports=reports)
+        interpret(code, {**arrays, **self._params}, plan.binding.sizes, races=races, unwritten=unwritten, reports=reports)
 
     def _of(self, plan: LaunchPlan) -> ReferenceLaunch:
         return ReferenceLaunch(plan, self._code)
@@ -76,6 +80,11 @@ class ReferenceLaunch(Launch):
     def _set_slot(self, slot: Slot, data: bytes) -> None:
         type_ = slot.type
         self._params[slot.name] = np.frombuffer(data, type_.dtype, type_.lanes).reshape(host_shape((), type_))
+
+
+def _with_grid(code: Optimised, grid: tuple[int, int, int]) -> Optimised:
+    x, y, z = map(DimConst, grid)
+    return replace(code, program=replace(code.program, grid=Grid(False, (x, y, z))))
 
 
 def _record(said: Said) -> Record:
@@ -91,6 +100,7 @@ class ReferenceDevice(Device):
     """The interpreter as a device."""
 
     kind: ClassVar[str] = "reference"
+    reads_grids: ClassVar[bool] = True
     honoured_options: ClassVar[frozenset[str]] = Device.honoured_options | {"races", "unwritten"}
 
     def __init__(self, ordinal: int) -> None:

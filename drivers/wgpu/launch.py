@@ -103,12 +103,11 @@ class WgpuLaunch(Launch):
             self._block.write(word * WORD_BYTES, groups)
 
     def _require_grid(self, grid: Buffer) -> None:
-        """Raises BindingError where the launch writes the memory of its own grid, which WebGPU forbids."""
+        """Raises BindingError where the launch writes the allocation that its own grid is in, which WebGPU forbids."""
         names = {memory.name for memory in self.plan.binding.interface.buffers if memory.access.writes}
         written = [name for name in names if self._buffers[name].allocation is grid.allocation]
-        if written or grid.allocation.freed:
-            why = f"the launch writes the memory of its grid: {written[0]!r} is part of it" if written else f"'grid' {grid.allocation.absence}"
-            raise BindingError(self._title, [why])
+        if written:
+            raise BindingError(self._title, [f"the launch writes the memory of its grid: {written[0]!r} is part of it"])
 
     def _run(self) -> None:
         self._run_steps((self,))

@@ -74,7 +74,7 @@ SECTION_KINDS: Final[Mapping[str, int]] = {"interface": 1, "part": 2}
 
 SLOT_CODES: Final[Mapping[SlotKind, int]] = {
     SlotKind.BUFFER: 1, SlotKind.PARAM: 2, SlotKind.EXTENT: 3, SlotKind.ARRIVALS: 4, SlotKind.CANCEL: 5, SlotKind.GROUPS: 6,
-    SlotKind.REPORT: 7, SlotKind.SCANS: 8, SlotKind.TOTALS: 9, SlotKind.BOXES: 10,
+    SlotKind.REPORT: 7, SlotKind.SCANS: 8, SlotKind.TOTALS: 9, SlotKind.BOXES: 10, SlotKind.GRID: 11,
 }  # fmt: skip
 IMAGE_CODES: Final[Mapping[str, int]] = {"cubin": 1, "ptx": 2, "wgsl": 3, "object": 4, "program": 5}
 # Kind of target -> the formats that its steps may have.

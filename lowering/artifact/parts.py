@@ -133,7 +133,12 @@ class Step(Contained):
     @property
     def has_groups(self) -> bool:
         """Whether the kernels are told how many workgroups the grid has."""
-        return self.persistent or any(entry.walks for entry in self.entries)
+        return (self.persistent and not self.indirect) or any(entry.walks for entry in self.entries)
+
+    @property
+    def indirect(self) -> bool:
+        """Whether the kernels, which are persistent, read from memory how many workgroups the grid has."""
+        return self.layout.find(SlotKind.GRID) is not None
 
     def workgroup_of(self, number: int) -> tuple[int, int, int]:
         """The size of a workgroup of an entry, by its number."""

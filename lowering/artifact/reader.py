@@ -180,6 +180,8 @@ def _step(section: Section, row: Row, interface: Interface, sizes: Sequence[DimE
     for flag, needed, kind in (("cooperative", step.cooperative, SlotKind.ARRIVALS), ("persistent or walking", step.has_groups, SlotKind.GROUPS)):
         if needed != (kind in kinds):
             raise section.fault(f"a {flag} step has a slot of kind {kind.value}, and no other step has one")
+    if step.indirect and not (step.persistent and target.kind == "ptx"):
+        raise section.fault("a step that reads its grid is a persistent one for NVIDIA GPUs")
     if found[0].program is not None:
         _reference_part().check_program(section, step)
     return step

@@ -7,6 +7,7 @@ The slots alone decide what a launch writes into the block and reads from the ar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
@@ -28,6 +29,7 @@ from vyre_py.lowering.layout import (
     SlotKind,
     boxes_begin,
     fits_boxes,
+    grid_name,
     totals_name,
 )
 from vyre_py.lowering.options import MOST_PRINTED
@@ -174,6 +176,10 @@ class _Slots:
             raise self.fault("the grid's size is three u32")
         return Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=number), step
 
+    def grid(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
+        slot, step = self.address(SlotKind.GRID, known[0], offset, number or more)
+        return replace(slot, name=grid_name([*self.interface.dims, *self.interface.params, *self.interface.buffers])), step
+
     def boxes(self, known: _Known, offset: int, number: int, more: int) -> tuple[Slot, int]:
         type_ = known[0]
         box = tuple([extent for (extent,) in self.section.take("boxes", more)])
@@ -202,6 +208,7 @@ _MAKERS: Final[Mapping[int, Callable[[_Slots, _Known, int, int, int], tuple[Slot
     SLOT_CODES[SlotKind.SCANS]: _Slots.scans,
     SLOT_CODES[SlotKind.TOTALS]: _Slots.totals,
     SLOT_CODES[SlotKind.BOXES]: _Slots.boxes,
+    SLOT_CODES[SlotKind.GRID]: _Slots.grid,
 }
 
 

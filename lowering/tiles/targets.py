@@ -69,7 +69,7 @@ def _by_rings(program: Program, target: Target, options: CompileOptions) -> Sequ
     memory_bytes = _most_bytes(target)
     warpgroups = target.arch in WITH_WARPGROUPS.values()
     forms = [for_rings(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
-    if warpgroups and options.boxes is not False and not (options.persistent or options.interruptible) and options.codegen == "llvm":
+    if warpgroups and options.boxes is not False and not (options.walks or options.interruptible) and options.codegen == "llvm":
         boxes = for_rings(program, target.name, memory_bytes, wide=True, warpgroups=True, boxes=True)
         forms[:0] = [boxes] if any(isinstance(s, BoxCopy) for s in boxes.body) else []
     return [_of_target(form) for form in forms]

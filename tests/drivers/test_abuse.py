@@ -219,7 +219,7 @@ def test_fields_of_a_config(field: str, value: Any) -> None:
         vp.DispatchConfig(**{field: value})
 
 
-@pytest.mark.parametrize("field", ["workgroup", "numerics", "codegen", "opt", "debug", "interruptible", "persistent", "dependent", "boxes"])
+@pytest.mark.parametrize("field", ["workgroup", "numerics", "codegen", "opt", "debug", "interruptible", "persistent", "indirect", "dependent", "boxes"])
 @pytest.mark.parametrize("value", [XS, "x", (1, 2), object(), HUGE], ids=brief)
 def test_fields_of_options(field: str, value: Any) -> None:
     with pytest.raises(Unsupported, match=field):

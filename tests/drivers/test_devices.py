@@ -277,7 +277,7 @@ def test_what_is_not_there_is_refused_by_name(device: Device) -> None:
         for field, value in (("cooperative", True), ("cluster", (2, 1, 1))):
             with pytest.raises(vp.Unsupported, match=field):
                 device.compile_native(axpy()).dispatch({}, config=vp.DispatchConfig(**{field: value}))
-        for field in ("persistent", "dependent", "boxes") + (("interruptible",) if device.kind != "cpu" else ()):
+        for field in ("persistent", "indirect", "dependent", "boxes") + (("interruptible",) if device.kind != "cpu" else ()):
             with pytest.raises(vp.Unsupported, match=field):
                 device.compile_native(axpy(), vp.CompileOptions(**{field: True}))
     with pytest.raises(vp.Unsupported, match=r"opt=7.*codegen='gcc'|codegen='gcc'.*opt=7"):

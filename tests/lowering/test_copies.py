@@ -39,18 +39,18 @@ def arguments(program: Program) -> dict[str, Any]:
     return {m.name: numbers.integers(0, 100, shape).astype(m.type.dtype) for m, shape in shapes.items()}
 
 
-@pytest.mark.parametrize("options", [CompileOptions(), CompileOptions(codegen="nvvm"), CompileOptions(persistent=True)], ids=["llvm", "nvvm", "persistent"])
+@pytest.mark.parametrize("options", [{}, {"codegen": "nvvm"}, {"persistent": True}, {"indirect": True}], ids=["llvm", "nvvm", "persistent", "indirect"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_they_land_when_they_are_waited_for(name: str, options: CompileOptions) -> None:
+def test_they_land_when_they_are_waited_for(name: str, options: dict[str, Any]) -> None:
     target, program = Target("ptx", "sm_80"), PROGRAMS[name]
-    prepared = prepare(program, target, options)
-    made = nvptx.lower(prepared, target, options)
+    prepared = prepare(program, target, asked := CompileOptions(**options))
+    made = nvptx.lower(prepared, target, asked)
     assert "cp.async" in made.text
     want = arguments(program)
     interpret(unoptimised(check(program), expand=EXPANDED_ONLY), want, SIZES)
     for entry in made.entries:  # as they begin anywhere, and on multiples of 16 bytes
         got = arguments(program)
-        ptx_threads.run(made, entry, prepared.program, options, got, SIZES)
+        ptx_threads.run(made, entry, prepared.program, asked, got, SIZES)
         assert {m.name: got[m.name].tobytes() for m in program.buffers} == {m.name: want[m.name].tobytes() for m in program.buffers}
 
 

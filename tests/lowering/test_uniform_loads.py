@@ -71,7 +71,7 @@ def others_write(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("type_", [*[t for t in TYPES.values() if not t.is_vector], vector_of(f32, 3), vector_of(i32, 2)], ids=str)
-@pytest.mark.parametrize("options", [CompileOptions(), CompileOptions(persistent=True)], ids=["plain", "persistent"])
+@pytest.mark.parametrize("options", [CompileOptions(), CompileOptions(persistent=True), CompileOptions(indirect=True)], ids=["plain", "persistent", "indirect"])
 def test_one_invocation_of_a_gpu_loads(type_: Type, options: CompileOptions, others_write) -> None:
     program = parse(f"""program p workgroup(4, 2, 1) grid(2) {{
   buffer x: {type_}[3] read_write

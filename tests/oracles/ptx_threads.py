@@ -427,10 +427,13 @@ def run(
             data = (_ARRAYS + number << _BLOCK).to_bytes(8, "little")
         elif slot.kind is SlotKind.GROUPS:
             data = grid[slot.axis].to_bytes(4, "little")
+        elif slot.kind is SlotKind.GRID:
+            kernel.memory[_ARRAYS + number] = bytearray(np.array(grid, np.uint32).tobytes())
+            data = (_ARRAYS + number << _BLOCK).to_bytes(8, "little")
         else:
             data = evaluate_dim(slot.expr, sizes).to_bytes(slot.size_bytes, "little")
         block[slot.offset_bytes : slot.offset_bytes + len(data)] = data
-    if options.persistent and 0 not in grid:
+    if options.walks and 0 not in grid:
         grid = [_PERSISTENT, 1, 1]
     kernel.launch(bytes(block), [slot.offset_bytes for slot in layout.slots], grid, program.workgroup, lowered.workgroup_bytes)
     if heard is not None:

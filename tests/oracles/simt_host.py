@@ -86,7 +86,7 @@ def host_text(optimised, options=PLAIN, coarsened=None) -> tuple[str, int]:
     loads += ["  %shared.p = getelementptr i8, ptr %ctx, i64 48", "  %shared = load ptr, ptr %shared.p"]
     loads += ["  %exchange.p = getelementptr i8, ptr %ctx, i64 56", "  %exchange = load ptr, ptr %exchange.p"]
     loads += [f"  %shared.{place} = getelementptr i8, ptr %shared, i64 {place}" for place in places]
-    # A persistent kernel's workgroup is a function of its own.
+    # The workgroup of a kernel that walks is a function of its own.
     text = text.replace("call void @kernel_workgroup(", "call void @kernel_workgroup(ptr %ctx, ")
     text = re.sub(r"(define internal void @kernel_workgroup\()(.*\{\nentry:)", r"\1ptr %ctx, \2\n" + "\n".join(loads), text)
     offset = 64
@@ -234,9 +234,12 @@ def run(
             struct.pack_into("<Q", block, slot.offset_bytes, cancel.ctypes.data)
         elif slot.kind is SlotKind.GROUPS:
             struct.pack_into("<I", block, slot.offset_bytes, grid[slot.axis])
+        elif slot.kind is SlotKind.GRID:
+            read = np.array(grid, np.uint32)
+            struct.pack_into("<Q", block, slot.offset_bytes, read.ctypes.data)
         else:
             block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = evaluate_dim(slot.expr, sizes).to_bytes(slot.size_bytes, "little")
-    if options.persistent and 0 not in grid:
+    if options.indirect or (options.persistent and 0 not in grid):
         grid = [launched, 1, 1]
     running = []
     for index in np.ndindex(*reversed(grid)) if only is None else [only]:

@@ -388,6 +388,14 @@ PTX: Final = (
         Suite("test_interrupt.py::test_every_workgroup_runs_once"),
     ),
     Plant(
+        "flat_grid",
+        "A grid that is read has as many workgroups along z as along y.",
+        "vyre_py.lowering.llvm.gpu.persistent",
+        'ptr addrspace(1) {self.address}, i64 {number}"',
+        'ptr addrspace(1) {self.address}, i64 {min(number, 1)}"',
+        Suite("test_interrupt.py::test_every_workgroup_runs_once"),
+    ),
+    Plant(
         "before_the_wait",
         "A load of what the kernel before has written may move to where that one still runs.",
         "vyre_py.lowering.llvm.gpu.simt",

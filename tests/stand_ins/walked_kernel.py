@@ -20,6 +20,8 @@ from vyre_py.lowering.target import Target
 
 __all__ = ["WalkedDevice", "walked_kernel"]
 
+_WALKING = 3
+
 
 class WalkedDevice(CudaDevice):
     """CUDA over the stand-in for its driver, which runs what the GPU walk writes of each Program."""
@@ -33,7 +35,8 @@ class WalkedDevice(CudaDevice):
 
 
 def walked_kernel(program: Program, options: CompileOptions) -> tuple[int, Callable[[bytes], None]]:
-    """The bytes of a kernel's arguments, and what it does with them. The grid is the Program's own, over dims that the kernel is given."""
+    """The bytes of a kernel's arguments, and what it does with them. The grid is the Program's own, over dims that the kernel is given, or some workgroups that
+    walk."""
     prepared = prepare(program, Target("ptx", "sm_90"), options)
     text, shared_bytes = simt_host.host_text(prepared, options)
     engine, kernel = simt_host._compiled(text, 2)
@@ -46,6 +49,7 @@ def walked_kernel(program: Program, options: CompileOptions) -> tuple[int, Calla
                 sizes[slot.expr.name] = int.from_bytes(block[slot.offset_bytes : slot.offset_bytes + slot.size_bytes], "little")
         extents = [evaluate_dim(extent, sizes) for extent in program.grid.extents]
         groups = [-(-extent // size) if program.grid.over else extent for extent, size in zip(extents, workgroup, strict=True)]
+        groups = [_WALKING, 1, 1] if options.indirect else groups
         for index in np.ndindex(*reversed(groups)):
             simt_host._run_all(simt_host._workgroup(kernel, workgroup, groups, tuple(reversed(index)), block, "call void %wait()" in text, shared_bytes))
         assert engine is not None  # which holds the code

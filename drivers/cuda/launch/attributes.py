@@ -79,6 +79,8 @@ def launch_attributes(capability: tuple[int, int], step: Step, config: DispatchC
     missing = [Missing(f"{row.asked} on {lacking}", help=row.help) for row, _ in found if capability < row.since]
     names = {row.name for row, _ in found}
     missing += [Missing(what, help=why) for apart, what, why in _APART if apart <= names]
+    if config.cooperative and step.indirect:
+        missing.append(Missing("dispatch option cooperative of a launch that reads its grid", help="whether it fits is not known when it is bound"))
     if config.cluster is not None and step.persistent:
         missing.append(Missing("dispatch option cluster of a persistent kernel", help="the row of workgroups that is launched is not its grid"))
     if missing:

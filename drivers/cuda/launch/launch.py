@@ -54,7 +54,8 @@ def _grid(device: CudaDevice, plan: LaunchPlan, module: CudaModule) -> tuple[int
     entry = plan.step.entries[plan.entry]
     if not (plan.step.persistent or entry.walks):
         return plan.launched
-    return launched_grid(device.context, module.function, plan.workgroup, module.workgroup_bytes, plan.grid, entry.symbol)
+    grid = plan.grid if plan.grid_buffer is None else None
+    return launched_grid(device.context, module.function, plan.workgroup, module.workgroup_bytes, grid, entry.symbol)
 
 
 def _attributes(device: CudaDevice, plan: LaunchPlan, module: CudaModule, grid: tuple[int, int, int]) -> tuple[Attribute, ...]:
@@ -156,9 +157,11 @@ class BoundKernel(CommandList):
         rows = []
         written = {m.name for m in self.plan.binding.interface.buffers if m.access.writes}
         for place, slot in enumerate(self.plan.step.layout.buffers):
+            signature, begin, end = record_of(self.held[place])
+            if slot.kind is SlotKind.GRID:  # which no buffer replaces, and none that is written may lie over
+                rows.append(SlotRow("", call_list.SLOT_KINDS["buffer"], self.block_address + slot.offset_bytes, place, begin=begin, end=end))
             if slot.kind is not SlotKind.BUFFER:
                 continue  # our own
-            signature, begin, end = record_of(self.held[place])
             address = self.block_address + slot.offset_bytes
             boxes = next((form.address for form in self._boxes if form.name == slot.name), 0)
             rows.append(SlotRow(sys.intern(slot.name), call_list.SLOT_KINDS["buffer"], address, place, signature, slot.name in written, begin, end, boxes))

@@ -14,9 +14,9 @@ __all__ = ["launched_grid"]
 _Axes = tuple[int, int, int]
 
 
-def launched_grid(context: Context, function: Any, workgroup: _Axes, dynamic_bytes: int, grid: _Axes, name: str) -> _Axes:
+def launched_grid(context: Context, function: Any, workgroup: _Axes, dynamic_bytes: int, grid: _Axes | None, name: str) -> _Axes:
     """What is launched of a persistent kernel (CUfunction) for a grid of so many workgroups along x, y, z, none of them zero: a row of as many as the
-    device runs at once, or fewer if the grid has no more.
+    device runs at once, or fewer if the grid has no more. None is a grid that the device alone knows.
 
     `workgroup` is the size of each in invocations, `dynamic_bytes` the workgroup memory that the launch gives it, `name` the kernel's, for people.
     Raises LaunchError where not even one fits, DriverError.
@@ -29,4 +29,4 @@ def launched_grid(context: Context, function: Any, workgroup: _Axes, dynamic_byt
             meaning=f"a multiprocessor has too few registers or too little memory for {size} invocations with {dynamic_bytes} bytes of workgroup memory",
             remedy="compile with a smaller workgroup (CompileOptions.workgroup), or declare less workgroup memory",
         )  # fmt: skip
-    return min(prod(grid), fit), 1, 1
+    return fit if grid is None else min(prod(grid), fit), 1, 1

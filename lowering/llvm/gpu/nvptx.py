@@ -44,6 +44,7 @@ __all__ = ["assemble", "llvm_text", "lower", "prepare", "version"]
 _TRIPLE: Final = "nvptx64-nvidia-cuda"
 _PARAMETER_BYTES: Final = 4096
 _COARSENING_LEVEL: Final = 2
+_INDIRECT: Final = "option indirect=True, for a grid that is a buffer,"
 _WEIGHED: Final = 3  # the assembler's level at which registers are weighed against workgroups
 
 # Bodies longer than this get LLVM's cheap passes: some of its others (straight-line strength reduction first) take time with the
@@ -114,21 +115,23 @@ def _is_fast(optimised: Optimised, options: CompileOptions) -> bool:
 def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> None:
     """Raises Unsupported for an option or op that is too much."""
     who = f"target {target}"
-    options.refuse(who, frozenset({"workgroup", "codegen", "opt", "debug", "interruptible", "persistent", "dependent", "boxes"}), numerics=("strict", "fast"))
+    honoured = {"workgroup", "codegen", "opt", "debug", "interruptible", "persistent", "indirect", "dependent", "boxes"}
+    options.refuse(who, frozenset(honoured), numerics=("strict", "fast"))
     missing: list[Missing] = []
     if options.dependent and int(target.arch.strip("smaf_")) < dependent.SINCE:
         missing.append(Missing("option dependent=True", help=f"sm_{dependent.SINCE} and newer have it"))
     if options.boxes and target.arch not in WITH_WARPGROUPS.values():
         known = ", ".join(WITH_WARPGROUPS.values())
         missing.append(Missing("option boxes=True", help=f"{known} has it, which is what a GPU of that generation compiles tiles on tensor cores for"))
-    if options.boxes and (options.persistent or options.interruptible or options.codegen != "llvm"):
-        missing.append(Missing("option boxes=True beside persistent, interruptible or codegen='nvvm'", help="compile without one of these"))
+    if options.boxes and (options.walks or options.interruptible or options.codegen != "llvm"):
+        missing.append(Missing("option boxes=True beside persistent, indirect, interruptible or codegen='nvvm'", help="compile without one of these"))
     if options.codegen == "nvvm" and uses_tensor_cores(optimised.program):
         missing.append(Missing("option codegen='nvvm' for products on tensor cores", help="codegen='llvm' has it"))
-    if options.persistent and has_grid_barrier(optimised.program):
-        missing.append(Missing("option persistent=True with a grid barrier", help="its workgroups run one after another; compile without the option"))
-    if options.persistent and has_grid_scan(optimised.program):
-        missing.append(Missing("option persistent=True with a grid_scan", help="its workgroups are numbered as they start; compile without the option"))
+    walk, cure = ("option persistent=True", "compile without the option") if not options.indirect else (_INDIRECT, "give the grid in numbers")
+    if options.walks and has_grid_barrier(optimised.program):
+        missing.append(Missing(f"{walk} with a grid barrier", help=f"its workgroups run one after another; {cure}"))
+    if options.walks and has_grid_scan(optimised.program):
+        missing.append(Missing(f"{walk} with a grid_scan", help=f"its workgroups are numbered as they start; {cure}"))
     if missing:
         raise Unsupported(who, missing)
     require_ops(who, optimised)
@@ -184,7 +187,7 @@ def _better(optimised: Optimised, options: CompileOptions) -> dict[str, Coarsene
     if isinstance(optimised, WithViews):
         made = [one for form in optimised.forms if (one := viewed(optimised, form)) is not None]
         return {"boxes" if _boxes(one) else f"x{one.elements}": one for one in made}
-    several = None if options.interruptible or options.persistent else coarsen(optimised)
+    several = None if options.interruptible or options.walks else coarsen(optimised)
     coarsened = several if several is not None else aligned(optimised)
     return {} if coarsened is None else {f"x{coarsened.elements}": coarsened}
 

@@ -89,7 +89,7 @@ from vyre_py.lowering.llvm.gpu.interrupt.checks import ACCOUNT, Watch
 from vyre_py.lowering.llvm.gpu.interrupt.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.gpu.loops import Block, Loops
 from vyre_py.lowering.llvm.gpu.orders import fence, in_order, scope_of
-from vyre_py.lowering.llvm.gpu.persistent import PLACES, body_parameters, write_walk
+from vyre_py.lowering.llvm.gpu.persistent import GROUPS, PLACES, ReadGrid, body_parameters, write_walk
 from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, reciprocal
 from vyre_py.lowering.llvm.gpu.tensor_cores import TensorCores, uses_tensor_cores
 from vyre_py.lowering.llvm.gpu.warps import gather, parts_warps, together
@@ -156,7 +156,8 @@ class _SimtWalk:
         self.told = ""  # where in workgroup memory the invocation that does a uniform load tells the others what it found
         self.blocks: list[Block] = []
         self.words: dict[SlotKind, str] = {}
-        self.groups: list[str] = []
+        self.groups: list[str] = list(GROUPS) if options.indirect else []
+        self.grid_told = ""  # where in workgroup memory one invocation tells the others what grid it read
         self.walks = walks_grid(self.program)
         self.places: tuple[str, str, str] | None = None  # of a workgroup whose number is a ticket
         self.scans: GridScans | None = None
@@ -164,6 +165,7 @@ class _SimtWalk:
         self.limits = ""  # attributes of the kernel
         self.parameters: dict[Memory, str] = {}  # of a function: the names of its operands
         self.result: Memory | None = None
+        self.clears = False  # whether it has memory of the workgroup's
         self.layout = layout
         self.boxes = BoxCopies(self.w, self.atom, self._local_index, self.bases)
         own = {memory.name: memory for memory in self.program.buffers}
@@ -172,7 +174,7 @@ class _SimtWalk:
         self.cores = TensorCores(self.w, self.program, self.atom)
         self.loops = Loops(self.w, self.program)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
-            watch = Watch(self.w, flag, ACCOUNT if options.persistent else None)
+            watch = Watch(self.w, flag, ACCOUNT if options.walks else None)
             self.loops = InterruptibleLoops(self.w, self.program, watch, self.atom, self.variables)
 
     # ---- declarations
@@ -189,9 +191,9 @@ class _SimtWalk:
             self.bases[memory] = name
             align = max(slot.type.size_bytes, self.aligned.get(slot.name, 1))
             return "ptr addrspace(1)", f"{self._promises(memory)}align {align} ", name
-        if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.SCANS):
+        if slot.kind in (SlotKind.ARRIVALS, SlotKind.CANCEL, SlotKind.SCANS, SlotKind.GRID):
             self.words[slot.kind] = name
-            return "ptr addrspace(1)", f"align {slot.size_bytes} ", name
+            return "ptr addrspace(1)", f"align {slot.type.size_bytes if slot.kind is SlotKind.GRID else slot.size_bytes} ", name
         if slot.param is not None:
             self.params[slot.param] = param_value(self.w, slot.param.type, name)
         elif slot.expr is not None:
@@ -236,6 +238,10 @@ class _SimtWalk:
             self._clear_workgroup(zeros)
         if has_grid_scan(self.program) or any(is_told(s) for s in self.program.body):
             self.told = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {size})"
+            size += WORKGROUP_ALIGN
+        self.clears = size > 0
+        if self.options.indirect:
+            self.grid_told = f"getelementptr (i8, ptr addrspace(3) @shared, i64 {size})"
             size += WORKGROUP_ALIGN
         if size:
             # One block whose size the launch gives: static arrays stop at 48 KiB.
@@ -316,9 +322,9 @@ class _SimtWalk:
         """The workgroup's place in the grid, the grid's size, or how many workgroups walk through it."""
         if self.places is not None and query == "workgroup_id":
             return self.places["xyz".index(axis)]
-        if query == "num_workgroups" and (self.walks or self.options.persistent):
+        if query == "num_workgroups" and (self.walks or self.options.walks):
             return self.groups["xyz".index(axis)]
-        if self.options.persistent:
+        if self.options.walks:
             return PLACES["xyz".index(axis)]
         return self._register(_QUERIES[query], axis)
 
@@ -747,13 +753,13 @@ def write_kernel(
     walk = _SimtWalk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
     _HANDLERS.require(walk.program)
     w = walk.w
-    if options.dependent and not options.persistent:
+    if options.dependent and not options.walks:
         let_next_begin(w)
     workgroup_bytes = walk.memories()
-    if options.dependent and not options.persistent:
+    if options.dependent and not options.walks:
         wait_for_earlier(w)
     walk.take_ticket()
-    if not options.persistent:
+    if not options.walks:
         walk.loops.begin()
     for index, statement in enumerate(walk.program.body):
         w.place = walk.lines.at(index)
@@ -764,11 +770,13 @@ def write_kernel(
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     for signature, function in walk.optimised.functions.items():
         _write_function(signature, function, module, subnormals)
-    if options.persistent:
+    if options.walks:
         body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]
         flag = walk.words.get(SlotKind.CANCEL, "")
-        w.finish(f"define internal void @{body}({body_parameters(arguments, flag)}) alwaysinline{subnormals}")
-        w = write_walk(module, body, arguments, walk.groups, flag=flag, clears=workgroup_bytes > 0, copies=bool(walk.copied.loads), dependent=options.dependent)
+        w.finish(f"define internal void @{body}({body_parameters(arguments, flag, read=options.indirect)}) alwaysinline{subnormals}")
+        read = ReadGrid(walk.words[SlotKind.GRID], walk.grid_told, walk.program.workgroup) if options.indirect else None
+        copies = bool(walk.copied.loads)
+        w = write_walk(module, body, arguments, read or walk.groups, flag=flag, clears=walk.clears, copies=copies, dependent=options.dependent)
     size = ",".join(map(str, walk.program.workgroup))
     parameters = ", ".join(f"{type_} {attributes}{name}" for type_, attributes, name in walk.signature)
     w.finish(f'define ptx_kernel void @{symbol}({parameters}) "nvvm.reqntid"="{size}"{walk.limits}{subnormals}{walk.lines.attached}')

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_cuda import CONTEXT, FakeDriver
-from fake_device import installed
+from fake_device import installed, opened
+from fake_graphs import FakeGraphDriver
 
 from vyre_py.drivers import registry
 from vyre_py.drivers.config import DispatchConfig
@@ -49,6 +50,9 @@ def test_steps_say_what_they_were_compiled_with():
     plain = step_of()
     assert not (plain.persistent or plain.dependent or plain.cooperative or plain.interruptible)
     assert [slot.kind for slot in plain.layout.slots] == [SlotKind.BUFFER, SlotKind.EXTENT]
+    indirect = step_of(indirect=True)
+    assert indirect.persistent and indirect.indirect and not indirect.has_groups and not plain.indirect
+    assert [(slot.kind, slot.name, slot.size_bytes) for slot in indirect.layout.slots][2:] == [(SlotKind.GRID, "grid", 8)]
     made = step_of(persistent=True, dependent=True, interruptible=True)
     assert made.persistent and made.dependent and made.interruptible
     hidden = [slot for slot in made.layout.slots if slot.kind in (SlotKind.CANCEL, SlotKind.GROUPS)]
@@ -138,6 +142,95 @@ def test_persistent_launches_carry_the_grid_they_walk(device):
     device.synchronize()
     assert [launch[0] for launch in driver.launches] == [(2 * driver.attributes["MULTIPROCESSOR_COUNT"], 1, 1), (3, 1, 1)]
     assert [block[1:] for block in seen] == [(32000, 1000, 1, 1), (32000, 1, 3, 1)]
+
+
+# ---------------------------------------------------------------- grids that are buffers
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """A device over a stand-in that captures; `ran` has what each kernel found: where x is, its size, and the grid."""
+    driver = installed(monkeypatch, FakeGraphDriver(total=1 << 28))
+    driver.cuOccupancyMaxActiveBlocksPerMultiprocessor = lambda function, threads, dynamic_bytes: (0, 2)
+    driver.ran = []
+
+    def kernel(block):
+        x, size, grid = struct.unpack("<QI4xQ", block)
+        driver.ran.append((x, size, tuple((ctypes.c_uint32 * 3).from_address(grid))))
+
+    driver.kernel = kernel
+    with opened(driver) as made:
+        yield made
+
+
+def test_launches_read_their_grid(graphs):
+    driver, x, y = graphs.context.cuda, graphs.allocate(64, u32), graphs.allocate(64, u32)
+    grid = graphs.upload(np.array([3, 2, 5], np.uint32))
+    pipeline = graphs.compile_native(parse(PLAIN))
+    launch = pipeline.bind(x=x, config=DispatchConfig(grid=grid))
+    launch()
+    grid.write(np.array([0, 1, 1], np.uint32))
+    launch.set(x=y)
+    launch()
+    graph = graphs.capture(launch)
+    grid.write(np.array([7, 1, 1], np.uint32))
+    launch.set(x=x)
+    graph.update()
+    graph()
+    graphs.sequence(launch)()
+    graphs.synchronize()
+    assert [(at.handle, 64, groups) for at, groups in ((x, (3, 2, 5)), (y, (0, 1, 1)), (x, (7, 1, 1)), (x, (7, 1, 1)))] == driver.ran
+    assert {launch[0] for launch in driver.launches} == {(2 * driver.attributes["MULTIPROCESSOR_COUNT"], 1, 1)}
+    assert "as many as a buffer says" in repr(launch)
+    compiles = graphs.telemetry.compiles
+    pipeline.bind(x=y, config=DispatchConfig(grid=grid))()
+    graphs.compile_native(parse(PLAIN)).bind(x=y, config=DispatchConfig(grid=grid))()
+    assert graphs.telemetry.compiles == compiles
+
+
+def test_a_grid_that_is_gone_or_written(graphs):
+    whole = graphs.allocate(200, u32)
+    x, grid = whole[:64], whole[190:193]
+    pipeline = graphs.compile_native(parse(PLAIN))
+    with pytest.raises(BindingError, match="'x' is part of it"):
+        pipeline.bind(x=whole[130:194], config=DispatchConfig(grid=grid))
+    launch = pipeline.bind(x=x, config=DispatchConfig(grid=grid))
+    for wrong in (whole[128:192], whole[129:193]):
+        with pytest.raises(BindingError, match="'x' is part of it"):
+            launch.set(x=wrong)
+    for name in ("", "grid"):
+        with pytest.raises(BindingError, match="no param or buffer"):
+            launch.set(**{name: graphs.allocate(3, u32)})
+    launch.set(x=whole[126:190])
+    launch()
+    assert graphs.context.cuda.ran[-1][0] == whole[126:190].handle + whole[126:190].offset_bytes
+    other = graphs.allocate(3, u32)
+    gone = pipeline.bind(x=x, config=DispatchConfig(grid=other))
+    graph, sequence = graphs.capture(gone), graphs.sequence(gone)
+    other.free()
+    for run in (gone, graph, sequence, lambda: pipeline.bind(x=x, config=DispatchConfig(grid=other))):
+        with pytest.raises(BindingError, match="'grid' was freed"):
+            run()
+    with pytest.raises(BindingError, match="the buffer is on cpu:0"):
+        pipeline.bind(x=x, config=DispatchConfig(grid=registry.device("cpu").allocate(3, u32)))
+
+
+def test_artifacts_with_code_that_reads_its_grid(graphs):
+    program, driver = parse(PLAIN), graphs.context.cuda
+    plain, indirect = [graphs.load(compile_for(program, [Target("ptx", "sm_90")], CompileOptions(indirect=one))) for one in (False, True)]
+    x, grid = graphs.allocate(64, u32), graphs.upload(np.array([9, 1, 1], np.uint32))
+    with pytest.raises(Unsupported, match="indirect=True"):
+        plain.bind(x=x, config=DispatchConfig(grid=grid))
+    indirect.bind(x=x, config=DispatchConfig(grid=grid))()
+    indirect.bind(x=x, config=DispatchConfig(grid=(1, 2, 3)))()
+    for _ in range(2):
+        indirect.bind(x=x)()
+    indirect.callable()(x=x)
+    assert driver.ran == [(x.handle, 64, groups) for groups in ((9, 1, 1), (1, 2, 3), (2, 1, 1), (2, 1, 1), (2, 1, 1))]
+    assert [launch[0][0] for launch in driver.launches[1:]] == [6, 2, 2, 2]
+    for option in ({"cooperative": True}, {"cluster": (1, 1, 1)}):
+        with pytest.raises(Unsupported, match=next(iter(option))):
+            indirect.bind(x=x, config=DispatchConfig(grid=grid, **option))
 
 
 def test_launches_carry_their_attributes(device):

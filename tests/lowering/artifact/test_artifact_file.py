@@ -123,7 +123,10 @@ def test_options_survive() -> None:
     persistent = compiled(AXPY, "compute_90", persistent=True, interruptible=True)
     assert persistent.parts[0].steps[0].persistent and persistent.parts[0].steps[0].interruptible
     dependent = compiled(AXPY, "compute_90", dependent=True, numerics="fast")
-    for artifact in (persistent, dependent, compiled(AXPY, "reference", opt=0), compiled(AXPY, "reference", opt=1)):
+    called = "program p(n) over(n) { param grid: f32x2\n buffer y: f32[n] write\n y[global_id.x] = grid.y }"
+    indirect = compiled(called, "compute_90", indirect=True)
+    assert indirect.parts[0].steps[0].indirect and indirect.parts[0].steps[0].layout.slots[-1].name == "grid'"
+    for artifact in (persistent, indirect, dependent, compiled(AXPY, "reference", opt=0), compiled(AXPY, "reference", opt=1)):
         assert plain(Artifact.from_bytes(artifact.to_bytes())) == plain(artifact)
 
 

@@ -155,7 +155,7 @@ UNKNOWN: list[tuple[str, str, int, str, str]] = [
     ("sm_90", "needs.0.by", 0, MACHINE, "multiple of 0"),
     ("sm_90", "needs.1.number", 99, MACHINE, "size 99"),
     ("sm_90", "numbers.0.name", 999, MACHINE, "string 999"),
-    ("sm_90", "slots.0.kind", 11, MACHINE, "its kind is 11"),
+    ("sm_90", "slots.0.kind", 12, MACHINE, "its kind is 12"),
     ("sm_90", "slots.1.kind", 0, MACHINE, "its kind is 0"),
     ("sm_90", "slots.3.kind", 1, MACHINE, "carries buffer"),
     ("sm_90", "slots.0.type", 0, MACHINE, "its type is 0"),

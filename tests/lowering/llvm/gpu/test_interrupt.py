@@ -34,6 +34,7 @@ TARGET = Target("ptx", "sm_90")
 INTERRUPTIBLE = CompileOptions(interruptible=True)
 PERSISTENT = CompileOptions(persistent=True)
 BOTH = CompileOptions(interruptible=True, persistent=True)
+INDIRECT = CompileOptions(indirect=True)
 
 
 @pytest.fixture
@@ -331,8 +332,42 @@ def test_every_workgroup_runs_once(size):
     program = parse(PLACES.format(x=x, y=y, z=z))
     for launched in (1, 2, 3, 7, 60, 100):
         arguments = {"out": np.zeros((z, y, x, 6), np.uint32), "count": np.zeros(1, np.uint32)}
-        got = same(program, arguments, {}, BOTH if launched == 3 else PERSISTENT, launched=launched)
+        got = same(program, arguments, {}, BOTH if launched == 3 else PERSISTENT, INDIRECT, launched=launched)
         assert got["count"][0] == x * y * z
+
+
+@pytest.mark.parametrize("launched", [1, 3])
+@pytest.mark.parametrize("grid", [(0, 3, 1), (3, 0, 1), (3, 3, 0), (2**31, 1, 1), (1, 65536, 1), (1, 1, 65536), (2**32 - 1,) * 3, (0, 0, 0)], ids=str)
+def test_a_grid_that_no_launch_may_have_is_read_as_none(grid, launched):
+    """Of 2^31 workgroups of two invocations along x there are 2^32."""
+    program = parse(PLACES.format(x=1, y=1, z=1))
+    out, count = np.zeros((1, 1, 1, 6), np.uint32), np.zeros(1, np.uint32)
+    simt_host.run(prepare(check(program), TARGET, INDIRECT), {"out": out, "count": count}, {}, options=INDIRECT, launched=launched, grid=grid)
+    assert not out.any() and not count.any()
+
+
+def test_the_largest_grids_are_read_and_walked():
+    """The first places that the last workgroup visits, of as many as a launch may have along each axis; of three invocations those along x are below 2^32."""
+    most = (2**32 - 1) // 3
+    for grid, launched in (((2**31 - 1, 1, 1), 2**31 - 1000), ((5, 65535, 65535), 2**30), ((most, 1, 1), most - 7), ((most + 1, 1, 1), 2)):
+        size = 3 if grid[0] >= most and grid[0] < 2**31 - 1 else 1
+        program = parse(f"""program p workgroup({size}) grid(1) {{
+  buffer out: u32[64] read_write
+  if local_index != 0 {{ return }}
+  let k = out[0] + 1
+  out[0] = k
+  out[k * 3] = workgroup_id.x
+  out[k * 3 + 1] = workgroup_id.y
+  out[k * 3 + 2] = workgroup_id.z
+}}""")
+        prepared, (x, y, z) = prepare(check(program), TARGET, INDIRECT), grid
+        for first in (0, launched - 1):
+            out = np.zeros(64, np.uint32)
+            simt_host.run(prepared, {"out": out}, {}, options=INDIRECT, launched=launched, grid=grid, only=(0, 0, first))
+            visited = range(first, x * y * z, launched) if x <= (2**32 - 1) // size else range(0)
+            assert out[0] == len(visited), (grid, first)
+            want = [place for n in visited[:20] for place in (n % x, n // x % y, n // x // y)]
+            assert out[3 : 3 + len(want)].tolist() == want, (grid, first)
 
 
 def test_huge_grids_are_walked_without_wrapping():
@@ -373,10 +408,12 @@ def test_grid_barriers_of_persistent_kernels_are_refused():
     program = parse("program p(n) { buffer out: u32[n] read_write\n out[global_id.x] = 1\n grid_barrier\n out[global_id.x] = 2 }")
     with pytest.raises(Unsupported, match="persistent=True with a grid barrier"):
         emit_text(program, "sm_90", PERSISTENT)
+    with pytest.raises(Unsupported, match="indirect=True, for a grid that is a buffer, with a grid barrier"):
+        emit_text(program, "sm_90", INDIRECT)
 
 
 def test_options_are_of_their_types():
-    for name in ("persistent", "dependent", "interruptible"):
+    for name in ("persistent", "dependent", "interruptible", "indirect"):
         with pytest.raises(Unsupported, match=name):
             CompileOptions(**{name: 1})
 
@@ -387,6 +424,6 @@ def test_the_assembler_takes_them(arch):
     bodies = [HEAD.format(group=32, body=body) for body in ENDLESS.values()]
     for number, text in enumerate([NESTED, PLACES.format(x=2, y=3, z=4), *bodies]):
         program = parse(text.replace("program ", f"program p{number}_", 1))
-        options = {"interruptible": True, "persistent": number % 2 == 1, "dependent": arch != "sm_75" and number % 3 == 1}
+        options = {"interruptible": True, "persistent": number % 2 == 1, "indirect": number % 4 > 1, "dependent": arch != "sm_75" and number % 3 == 1}
         texts.append(emit_text(program, arch, CompileOptions(**options)))
     assemble_together(texts, arch)

@@ -239,6 +239,7 @@ LOOPS = """program loops(n) workgroup(32) {
     [
         ({"interruptible": True}, ["ld.relaxed.gpu.global.b32", "%clock", "exit;"]),
         ({"persistent": True}, ["%nctaid.x"]),
+        ({"indirect": True}, ["ld.shared", "%nctaid.x"]),
         ({"persistent": True, "interruptible": True}, ["%nctaid.x", "exit;"]),
         ({"dependent": True}, ["griddepcontrol.launch_dependents;", "griddepcontrol.wait;"]),
         ({"persistent": True, "interruptible": True, "dependent": True, "numerics": "fast"}, ["griddepcontrol.wait;", ".ftz.f32"]),
