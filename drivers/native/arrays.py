@@ -115,7 +115,7 @@ class ExchangeTable:
 
 # Whether strides, in elements, are those of C order.
 CONTIGUOUS: Final = """
-define internal i1 @contiguous(ptr %shape, ptr %strides, i64 %axes) {
+define internal i1 @contiguous(ptr %shape, ptr %strides, i64 %axes) alwaysinline {
 entry:
   %packed = icmp eq ptr %strides, null
   br i1 %packed, label %yes, label %head
@@ -145,7 +145,7 @@ no:
 # Takes the address and the sizes of an array for a buffer; false for what has to go through Python. What is held meanwhile, a new reference, goes to %held.
 ARRAYS: Final = f"""
 ; copies the sizes of %axes, and looks whether the last is that of the components of vectors
-define internal i1 @take_sizes(ptr %wanted, ptr %shape, ptr %sizes) {{
+define internal i1 @take_sizes(ptr %wanted, ptr %shape, ptr %sizes) alwaysinline {{
 entry:
   %rank = load Wanted.rank of %wanted
   %bytes = mul i64 %rank, 8
@@ -163,7 +163,7 @@ yes:
 
 {CONTIGUOUS}
 ; the row of a value's type in a table of types that may be asked; null where there is none
-define internal ptr @exchange_of(ptr %table, i64 %count, ptr %value) {{
+define internal ptr @exchange_of(ptr %table, i64 %count, ptr %value) alwaysinline {{
 entry:
   %type_at = getelementptr i8, ptr %value, i64 {{type_at}}
   %type = load ptr, ptr %type_at
@@ -186,7 +186,7 @@ none:
   ret ptr null
 }}
 
-define internal i1 @take_array(ptr %state, ptr %value, ptr %wanted, ptr %address, ptr %sizes, ptr %held) {{
+define internal i1 @take_array(ptr %state, ptr %value, ptr %wanted, ptr %address, ptr %sizes, ptr %held) alwaysinline {{
 entry:
   %tensor = alloca %Tensor, align 8
   %type_at = getelementptr i8, ptr %value, i64 {{type_at}}

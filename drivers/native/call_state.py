@@ -64,7 +64,7 @@ done:
 }}
 
 ; puts the arguments where their names are in the order of declaration; false where one is unknown, given twice, or one too many
-define internal i1 @by_name(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given) {{
+define internal i1 @by_name(ptr %state, ptr %args, i64 %positional, ptr %keywords, ptr %given) alwaysinline {{
 entry:
   %count = load Entry.name_count of %state
   %names = load Entry.names of %state

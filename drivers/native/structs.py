@@ -7,8 +7,8 @@ import struct
 from typing import Any, Final
 
 __all__ = [
-    "ARGUMENTS", "BOXES", "CALL", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PIECE", "PLANNED", "RECORD", "SLOT", "STRUCTS", "WANTED", "NativeStruct",
-    "StructType", "c_struct",
+    "ARGUMENTS", "BOXES", "CALL", "ENQUEUED", "ENQUEUED_ROW", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PIECE", "PLANNED", "PLANNED_HEAD", "RECORD",
+    "SLOT", "STRUCTS", "WANTED", "NativeStruct", "StructType", "c_struct",
 ]
 
 ARGUMENTS: Final = 16  # of a call, each a word
@@ -84,12 +84,17 @@ ENTRY: Final = NativeStruct(
     "Entry", mode="ptr", names="ptr", name_count="i64", buffers="ptr", buffer_count="i64", params="ptr", param_count="i64", dim_count="i64", size_count="i64",
     params_bytes="i64", block_bytes="i64", exchanges="ptr", exchange_count="i64", plan="ptr", kernels="ptr", workgroup="i64", counters="ptr", extra="ptr",
 )  # fmt: skip
-# The state of a function that was planned for one set of sizes begins with it; what the tables are is said in `drivers/cpu/planned_call.py`.
-PLANNED: Final = NativeStruct(
-    "Planned", mode="ptr", exchanges="ptr", exchange_count="i64", place="i64", arrays="ptr", array_count="i64", numbers="ptr", number_count="i64", block="ptr",
-    block_bytes="i64", report_offset="i64", entry="i64", function="ptr", scratch_bytes="i64", total="i64", invocations="i64", x="i64", y="i64", z="i64",
-    alone="i64",
+# The state of a function that was planned for one set of sizes begins with it (`drivers/native/planned.py`); the words of a kind of device follow: of the CPU
+# and of CUDA, whose rows for memory that is aligned and for any other come one after the other.
+PLANNED_HEAD: Final = NativeStruct(
+    "PlannedHead", mode="ptr", exchanges="ptr", exchange_count="i64", place="i64", arrays="ptr", array_count="i64", numbers="ptr", number_count="i64",
+    block="ptr", block_bytes="i64",
 )  # fmt: skip
+PLANNED: Final = NativeStruct(
+    "Planned", report_offset="i64", entry="i64", function="ptr", scratch_bytes="i64", total="i64", invocations="i64", x="i64", y="i64", z="i64", alone="i64",
+)  # fmt: skip
+ENQUEUED: Final = NativeStruct("Enqueued", launcher="ptr", problem="ptr", misaligned="i64", rows="ptr")
+ENQUEUED_ROW: Final = NativeStruct("EnqueuedRow", kernel="ptr", number="i64", grid="ptr")
 # What a buffer of a function takes: `flags` of NumPy's arrays, the address of NumPy's dtype, DLPack's words for a device and a type; `first` of its sizes.
 WANTED: Final = NativeStruct(
     "Wanted", flags="i64", dtype="i64", place="i64", element="i64", type="i64", writes="i64", axes="i64", rank="i64", lanes="i64", first="i64",
@@ -107,7 +112,9 @@ LAUNCHER: Final = NativeStruct(
 )  # fmt: skip
 
 # All of them by name.
-STRUCTS: Final[dict[str, StructType]] = {one.name: one for one in (HEAD, CALL, SLOT, BOXES, PIECE, RECORD, ENTRY, PLANNED, WANTED, EXCHANGE, TENSOR, LAUNCHER)}
+STRUCTS: Final[dict[str, StructType]] = {one.name: one for one in (
+    HEAD, CALL, SLOT, BOXES, PIECE, RECORD, ENTRY, PLANNED_HEAD, PLANNED, ENQUEUED, ENQUEUED_ROW, WANTED, EXCHANGE, TENSOR, LAUNCHER,
+)}  # fmt: skip
 
 
 def _llvm_type(type_: Any) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from exchanged import Exchanged, exchange_table
 from fake_device import installed
 
 pytest.importorskip("torch")
@@ -14,7 +17,7 @@ from test_cuda_callable import Launched
 
 import vyre_py as vp
 from vyre_py.drivers.cuda.device import CudaDevice
-from vyre_py.interop.torch import gpu_kernels
+from vyre_py.interop.torch import gpu_kernels, runtime
 
 AXPY = """program kernel(n) workgroup(64) over(n) {
   param k: i64
@@ -46,6 +49,19 @@ class Tensor:
         return 4
 
 
+class Told(Tensor, Exchanged):
+    """The same, which native code may ask."""
+
+    __dlpack_c_exchange_api__ = exchange_table(1)
+
+    def __init__(self, address: int, *shape: int, place: int = 2) -> None:
+        super().__init__(address, *shape, on_gpu=place == 2)
+        Exchanged.__init__(self, np.zeros(shape, np.float32), [1], place=place, data=address)
+        self.shape = shape  # type: ignore[assignment]  # what is asked by Python; native code has the words
+        self.sizes = (ctypes.c_int64 * 1)(*shape)
+        self.words = self.words[:24] + ctypes.addressof(self.sizes).to_bytes(8, "little") + self.words[32:]
+
+
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]:
     driver = installed(monkeypatch, Launched())
@@ -69,6 +85,34 @@ def test_a_launch_is_the_one_that_bind_makes(fake: Launched) -> None:
             found = fake.taken()
             assert [(tuple(numbers[:-1]), block) for numbers, block in found] == [(tuple(numbers[:-1]), block) for numbers, block in wanted]
             assert all(numbers[-1] == 77 for numbers, _ in found)
+
+
+def test_calls_of_known_sizes_are_native_and_the_same(fake: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    device: Any = gpu_kernels.gpu_device(0)
+    kernel, seen = gpu_kernels.gpu_kernel(AXPY, 2, [], 0), list[Any]()
+    real = gpu_kernels.GpuKernel._enqueue
+    monkeypatch.setattr(gpu_kernels.GpuKernel, "_enqueue", lambda kernel, *arguments: seen.append(arguments) or real(kernel, *arguments))
+    memory = device.allocate(4000, vp.f32)
+    launches = [(0, 1000), (1, 1000), (2, 1000), (4, 1000), (0, 1001), (3, 1001), (0, 1000)]
+    for first, count in launches:
+        arguments = [memory.handle + 4 * first, memory.handle + 4 * (2000 + first)]
+        real(kernel, *[Tensor(address, count) for address in arguments], count, 3, 77)
+        wanted = fake.taken()
+        kernel(*[Told(address, count) for address in arguments], count, 3, 77)
+        assert fake.taken() == wanted and len(wanted) == 1
+    assert [arguments[2] for arguments in seen] == [1000, 1001, 1000]  # sizes that are not those of the call before
+    one, two = Told(memory.handle, 1000), Told(memory.handle + 8000, 1000)
+    for odd, count in (((one, two, 1000, 3, True), 4), ((one, Tensor(memory.handle + 8000, 1000), 1000, 3, 0), 5), ((one, two, 1000, 4, 0), 6)):
+        kernel(*odd)
+        assert len(fake.taken()) == 1 and len(seen) == count
+    for told, number in ((Told(memory.handle, 999), 7), (Told(memory.handle, 1000, place=1), 8)):
+        with pytest.raises(vp.BindingError, match="'x' "):
+            kernel(told, two, 1000, 4, 0)
+        assert len(seen) == number and not fake.taken()
+    launched = list[Any]()
+    with runtime.watching(launched.append):
+        kernel(one, two, 1000, 4, 0)
+    assert launched == [kernel] and len(seen) == 9
 
 
 def test_what_does_not_fit_is_refused(fake: Launched) -> None:

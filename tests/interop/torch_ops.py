@@ -167,7 +167,7 @@ def work(wanted: Wanted, taken: Any, number: int) -> None:
 def run(wanted: Wanted, workers: int) -> int:
     """Checks ops in so many processes, in place of each that is lost another; how many were lost."""
     wanted.folder.mkdir(parents=True, exist_ok=True)
-    begin, context = time.monotonic(), multiprocessing.get_context("spawn" if wanted.device == "cuda" else "fork")
+    begin, context = time.monotonic(), multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     taken, numbers = context.Value("l", 0), itertools.count()
 
     def started() -> Any:

@@ -59,10 +59,13 @@ class Launcher:
         """So many workgroups, as `enqueue` takes them."""
         return _Grid(*_UNPLANNED, *extents)
 
+    def kernel_address(self, entry: int) -> int:
+        """Where the row of an entry's kernel lies, for as long as this object is there."""
+        return ctypes.addressof(self._rows) + entry * ctypes.sizeof(CKernel)
+
     def enqueue(self, entry: int, grid: ctypes.Array[ctypes.c_int64], stream: int, block: ctypes.Array[ctypes.c_char], what: str) -> None:
         """Launches the kernel of an entry over a block, which is copied, on a stream of the driver's; `what` is its name in errors. Nothing is counted or
         recorded, and no memory is looked at. Raises LaunchError."""
-        kernel = ctypes.addressof(self._rows) + entry * ctypes.sizeof(CKernel)
-        status = _enqueue()(self.address, kernel, entry, grid, stream, block, len(block))
+        status = _enqueue()(self.address, self.kernel_address(entry), entry, grid, stream, block, len(block))
         if status:
             raise self._context.failure(self._context.status(status), f"{what} cannot be launched", LaunchError)

@@ -15,7 +15,7 @@ from vyre_py.drivers.native.shorthand import written_out
 from vyre_py.drivers.sharing.c_callable import CALLABLE, KERNEL
 from vyre_py.lowering.llvm.callable import GRID_WORDS
 
-__all__ = ["C_CALL", "C_CALL_SYMBOL", "ENQUEUE", "ENQUEUE_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
+__all__ = ["C_CALL", "C_CALL_SYMBOL", "ENQUEUE", "ENQUEUE_FUNCTION", "ENQUEUE_SYMBOL", "ENTRY_CALL", "ENTRY_CALL_SYMBOL"]
 
 _LAUNCHED_AT: Final = 3  # of the grid's words, the first of those that the entry takes
 
@@ -41,8 +41,8 @@ entry:
 """
 
 ENQUEUE_SYMBOL: Final = "vyre_enqueue_cuda"
-# The same with the context made current where it is not.
-_ENQUEUE_FUNCTION: Final = f"""
+# The same with the context made current where it is not, in shorthand.
+ENQUEUE_FUNCTION: Final = f"""
 {_LAUNCH_FUNCTION}
 {in_context("launch_kernel", "ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %stream, ptr %block, i64 %bytes", "Launcher")}
 define i32 @{ENQUEUE_SYMBOL}(ptr %launcher, ptr %kernel, i64 %index, ptr %grid, i64 %stream, ptr %block, i64 %bytes) {{
@@ -52,13 +52,13 @@ entry:
 }}
 """
 # By itself, for callers that pack blocks.
-ENQUEUE: Final = written_out(_ENQUEUE_FUNCTION, KERNEL)
+ENQUEUE: Final = written_out(ENQUEUE_FUNCTION, KERNEL)
 
 C_CALL_SYMBOL: Final = "vyre_call_cuda"
 # What follows the plan in its text. Its state is a launcher, whose word of callers counts threads in here: who closes the device or captures on it first says
 # so in the mode word, and then waits for them.
 C_CALL: Final = written_out(f"""
-{_ENQUEUE_FUNCTION}
+{ENQUEUE_FUNCTION}
 define i32 @{C_CALL_SYMBOL}(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr %stream) {{
 entry:
   %block = alloca i8, i64 {{block_bytes}}, align 16

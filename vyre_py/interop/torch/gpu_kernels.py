@@ -1,7 +1,8 @@
 """Kernels of compiled graphs on CUDA, called with tensors and a stream of PyTorch's.
 
 Like those on the CPU each is compiled when it is first called. A call writes addresses into a block of arguments that is there for each set of sizes, and
-is one call of the driver. Where memory and sizes allow, an invocation does several elements.
+is one call of the driver; with the sizes of the last one it is native code (`drivers/cuda/native/planned_enqueue.py`). Where memory and sizes allow, an
+invocation does several elements.
 
 A Program that reports a problem writes its number to host memory that the GPU reaches. It is raised by a later call of the same kernel, or by `raise_problems`,
 as PyTorch's own assertions on a GPU come later, too. Unlike after those the device goes on: what an index beyond an axis reads is zero, what it writes nothing.
@@ -23,10 +24,11 @@ import vyre_py as vp
 from vyre_py.drivers.binding import BindingPlan
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.launch.launcher import Launcher
+from vyre_py.drivers.cuda.native.planned_enqueue import PlannedEnqueue, planned_method
 from vyre_py.drivers.launch import LaunchPlan, is_met, plan_launch
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.interop.hidden_device import gpu_device
-from vyre_py.interop.torch.runtime import WATCHERS, TensorKernel, element_count, span_bytes
+from vyre_py.interop.torch.runtime import EXCHANGES, MODE, WATCHERS, TensorKernel, element_count, span_bytes
 from vyre_py.lowering.artifact.parts import Aligned
 
 __all__ = ["GpuKernel", "gpu_kernel", "raise_problems"]
@@ -40,17 +42,20 @@ _lock = threading.Lock()
 
 class _GpuPlan:
     """A launch but for addresses. Attributes: the number of the `entry`, the `grid`, None where there is nothing to run, the `block` and what makes one of it,
-    `pack`, which puts the addresses of all tensors into it from `first` on, and `counts`, how many elements each tensor needs."""
+    `pack`, which puts the addresses of all tensors into it from `first` on, at their `offsets`, and `counts`, how many elements each tensor needs, `needs` in
+    bytes."""
 
-    __slots__ = ("block", "counts", "entry", "first", "grid", "memories", "name", "pack", "structure")
+    __slots__ = ("block", "counts", "entry", "first", "grid", "memories", "name", "needs", "offsets", "pack", "structure")
 
     def __init__(self, plan: LaunchPlan, tensors: int) -> None:
         self.entry, self.grid, self.block = plan.entry, None if plan.empty else Launcher.grid(plan.launched), bytes(plan.block)
         interface, sizes = plan.binding.interface, plan.binding.sizes
         self.name, self.memories = interface.name, interface.buffers[:tensors]
         self.counts = [element_count(memory, sizes) for memory in self.memories]
+        self.needs = [count * memory.type.size_bytes for count, memory in zip(self.counts, self.memories, strict=True)]
         self.structure = (ctypes.c_char * len(self.block)).from_buffer_copy
-        self.pack, self.first = _packing(tuple(slot.offset_bytes for slot in plan.step.layout.buffers[:tensors]))
+        self.offsets = tuple(slot.offset_bytes for slot in plan.step.layout.buffers[:tensors])
+        self.pack, self.first = _packing(self.offsets)
 
 
 @cache
@@ -71,12 +76,13 @@ def _packing(offsets: tuple[int, ...]) -> tuple[Callable[..., None], int]:
 class GpuKernel(TensorKernel):
     """A Program on one GPU, called with the tensors of its buffers, the values of its dims and params, and the handle of a stream. Attribute: `ordinal`."""
 
-    __slots__ = ("__weakref__", "_gpu_plans", "_launcher", "_word", "ordinal")
+    __slots__ = ("__weakref__", "_enqueues", "_gpu_plans", "_launcher", "_word", "ordinal")
 
     def __init__(self, text: str, buffers: int, problems: Sequence[tuple[str, str]], ordinal: int) -> None:
         self.ordinal = ordinal
         super().__init__(text, buffers, problems)
         self._gpu_plans: dict[tuple[Any, ...], _GpuPlan] = {}
+        self._enqueues: dict[tuple[Any, ...], PlannedEnqueue] = {}  # by sizes, what native code reads
         self._launcher: Launcher | None = None
         self._word: Any = None  # pinned memory, where the Program reports problems
 
@@ -87,13 +93,19 @@ class GpuKernel(TensorKernel):
     def __call__(self, *arguments: Any) -> None:
         """Enqueues it. Raises IndexError and RuntimeError where an earlier call reported a problem, BindingError where a tensor is too small or on another
         device, and LaunchError."""
+        self._slow(*arguments)
+
+    def _slow(self, *arguments: Any) -> None:
+        """A call that native code did not take. It takes the next one of these sizes, where it can."""
         if WATCHERS:
             self.watched(arguments[:-1])
         if not torch._C._len_torch_function_stack():
             self._enqueue(*arguments)
-            return
-        with torch._C.DisableTorchFunction():  # a mode, as `set_default_device` sets one, would be asked about each of the calls below
-            self._enqueue(*arguments)
+        else:
+            with torch._C.DisableTorchFunction():  # a mode, as `set_default_device` sets one, would be asked about each of the calls below
+                self._enqueue(*arguments)
+        if not WATCHERS:
+            self._go_native(arguments[: self.tensor_count], arguments[self.tensor_count : -1])
 
     def _enqueue(self, *arguments: Any) -> None:
         tensors, numbers, addresses, bits = arguments[: self.tensor_count], arguments[self.tensor_count : -1], [], 0
@@ -115,6 +127,28 @@ class GpuKernel(TensorKernel):
         plan.pack(block, plan.first, *addresses)
         assert self._launcher is not None  # a plan has one
         return self._launcher.enqueue(plan.entry, plan.grid, arguments[-1], block, plan.name)
+
+    def _go_native(self, tensors: Sequence[Any], numbers: tuple[Any, ...]) -> None:
+        """Has native code take calls of these sizes, and with tensors of these types."""
+        enqueue = self._enqueues.get(numbers)
+        if enqueue is None:
+            plans = [self._gpu_plans.get((numbers, aligned)) or self._gpu_planned(numbers, aligned) for aligned in (True, False)]
+            place = self.pipeline.device.dlpack_device
+            if any(plan.grid is None for plan in plans) or place is None or self._launcher is None:
+                return
+            enqueue = PlannedEnqueue(
+                place, self._launcher, [(plan.entry, plan.grid) for plan in plans], _ALIGNED, 0 if self._word is None else self._word.data_ptr(),
+                plans[0].block, list(zip(plans[0].needs, plans[0].offsets, strict=True)), [int(number) for number in numbers], MODE.address, EXCHANGES,
+            )  # fmt: skip
+            with _lock:
+                if len(self._enqueues) >= _PLANS:
+                    del self._enqueues[next(iter(self._enqueues))]
+                self._enqueues[numbers] = enqueue
+        if sum(map(EXCHANGES.learn, tensors)):
+            for known in tuple(self._enqueues.values()):
+                known.know(EXCHANGES)
+        enqueue.know(EXCHANGES)  # of what other kernels have learned
+        self._state = enqueue
 
     def _with_numbers(self, tensors: Sequence[Any], arguments: Sequence[Any]) -> None:
         """A call some of whose tensors lie on the CPU: those without axes are numbers of the host's, and go over."""
@@ -160,9 +194,18 @@ class GpuKernel(TensorKernel):
         self._raise(told)
 
 
+class _NativeGpuKernel(GpuKernel):
+    """The same, called in native code."""
+
+    __slots__ = ()
+
+
 def gpu_kernel(text: str, buffers: int, problems: Sequence[tuple[str, str]], ordinal: int) -> GpuKernel:
     """What generated code calls."""
-    return GpuKernel(text, buffers, problems, ordinal)
+    with _lock:
+        if "__call__" not in vars(_NativeGpuKernel):
+            _NativeGpuKernel.__call__ = planned_method(_NativeGpuKernel)  # type: ignore[method-assign]  # what is assigned is a method of native code
+    return _NativeGpuKernel(text, buffers, problems, ordinal)
 
 
 def raise_problems(result: Any = None) -> Any:

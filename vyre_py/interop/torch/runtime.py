@@ -24,26 +24,27 @@ from vyre_py.drivers.cores import thread_count
 from vyre_py.drivers.cpu.arguments import Arguments
 from vyre_py.drivers.cpu.launch import no_scratch, run_grid
 from vyre_py.drivers.cpu.native_run import CLOCK
-from vyre_py.drivers.cpu.planned_call import PlannedCall, planned_method, unplanned
+from vyre_py.drivers.cpu.planned_call import PlannedCall, planned_method
 from vyre_py.drivers.cpu.workers import run_alone, run_together
 from vyre_py.drivers.launch import plan_launch
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.native.arrays import ExchangeTable
 from vyre_py.drivers.native.mode import Mode, ModeWord
+from vyre_py.drivers.native.planned import unplanned
 from vyre_py.interop.hidden_device import host_device
 from vyre_py.interop.torch.ahead import begin_compiling, program_of
 from vyre_py.interop.torch.tensors import require_cpu
 from vyre_py.ir.language.dims import evaluate_extent
 
-__all__ = ["WATCHERS", "TensorKernel", "element_count", "kernel", "programs", "span_bytes", "watching"]
+__all__ = ["EXCHANGES", "MODE", "WATCHERS", "TensorKernel", "element_count", "kernel", "programs", "span_bytes", "watching"]
 
 _PLANS: Final = 64  # sets of sizes that a kernel remembers
 _ADDRESS: Final = struct.Struct("<Q")
 _GRID: Final = struct.Struct("<3q")
 _lock = threading.RLock()
 WATCHERS: Final[list[Callable[[TensorKernel, Sequence[Any]], None]]] = []  # who is told of calls
-_exchanges: Final = ExchangeTable()  # of tensors' types: PyTorch's own and its subclasses
-_mode: Final = ModeWord()  # stops native calls while anybody watches
+EXCHANGES: Final = ExchangeTable()  # of tensors' types: PyTorch's own and its subclasses
+MODE: Final = ModeWord()  # stops native calls while anybody watches
 _never: Final = ModeWord(ctypes.c_uint64(int(Mode.OBSERVED)))
 
 
@@ -114,10 +115,10 @@ class TensorKernel:
         self.watched(arguments)
         tensors, numbers = arguments[: self.tensor_count], arguments[self.tensor_count :]
         call = self._plans.get(numbers) or self._planned(numbers)
-        learned = sum(map(_exchanges.learn, tensors))
+        learned = sum(map(EXCHANGES.learn, tensors))
         if learned:
             for known in tuple(self._plans.values()):
-                known.know(_exchanges)
+                known.know(EXCHANGES)
         if (learned or self._state is not call) and not WATCHERS:
             self._state = call
             self(*arguments)
@@ -186,7 +187,7 @@ class TensorKernel:
             for memory, slot in zip(interface.buffers, slots, strict=True)
         ]
         report = rows[self.tensor_count][1] if self.problems else None
-        call = PlannedCall(plan, codes[plan.entry], rows[: self.tensor_count], report, [int(number) for number in numbers], _mode.address, _exchanges)
+        call = PlannedCall(plan, codes[plan.entry], rows[: self.tensor_count], report, [int(number) for number in numbers], MODE.address, EXCHANGES)
         with _lock:
             if len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
@@ -223,13 +224,13 @@ class watching:  # noqa: N801 - a context manager is called like a function
     def __enter__(self) -> None:
         with _lock:
             WATCHERS.append(self._watcher)
-            _mode.stop(Mode.OBSERVED)
+            MODE.stop(Mode.OBSERVED)
 
     def __exit__(self, *_: object) -> None:
         with _lock:
             WATCHERS.remove(self._watcher)
             if not WATCHERS:
-                _mode.go_on(Mode.OBSERVED)
+                MODE.go_on(Mode.OBSERVED)
 
 
 def programs(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[vp.Program]:
