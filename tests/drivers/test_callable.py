@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import struct
 import sys
 import threading
@@ -15,6 +14,7 @@ import pytest
 from axpy import TEXT_64 as AXPY
 from device_kinds import open_device
 from exchanged import Exchanged, exchange_table
+from random_calls import SIZES, outcome
 
 import vyre_py as vp
 from vyre_py.drivers.binding import bind_arguments
@@ -25,18 +25,6 @@ from vyre_py.drivers.launch import plan_launch
 from vyre_py.drivers.native.values import VALUE_KINDS
 from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.ir.text.parser import parse
-
-SIZES = """program sizes(n, m, k) workgroup(8, 4) over(m, n - 1) {
-  param u: u8
-  param v: i64x2
-  buffer p: f32[n, m] read
-  buffer q: i16x2[n - 1, max(m, k)] read_write
-  buffer r: u8[ceil_div(min(n, k) * 3, 2) + 1] write
-  let i = global_id.y
-  let j = global_id.x
-  q[i, j] = q[i, j] + vec2(cast(k, i16), cast(k, i16))
-  r[j] = u + cast(n, u8)
-}"""
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
@@ -95,14 +83,6 @@ def _call(random: np.random.Generator) -> dict[str, Any]:
     return values
 
 
-def _outcome(run: Any, values: dict[str, Any]) -> Any:
-    try:
-        run(values)
-    except vp.VyreError as error:
-        return type(error), re.sub("0x[0-9a-f]+", "somewhere", str(error))
-    return None
-
-
 def _assert_planned(pipeline: Any, entry: Any, values: dict[str, Any]) -> None:
     """The native plan of arguments is the plan of their binding."""
     binding = bind_arguments(pipeline.device, pipeline.artifact.interface, values, {}, staged=False)
@@ -128,9 +108,9 @@ def _native_calls(text: str, seed: int, count: int, slow: list[Any]) -> tuple[in
     for _ in range(count):
         values = _call(random)
         other = _copied(values)
-        says = _outcome(lambda v: pipeline.bind(v)(), values)
+        says = outcome(lambda **given: pipeline.bind(given)(), values)
         slow.clear()
-        assert _outcome(lambda v: entry(**v), other) == says
+        assert outcome(entry, other) == says
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 np.testing.assert_array_equal(value, other[name])
@@ -145,8 +125,7 @@ def _native_calls(text: str, seed: int, count: int, slow: list[Any]) -> tuple[in
 
 
 def test_random_calls_are_bound_launches(slow: list[Any]) -> None:
-    text = SIZES.replace("param v: i64x2", "param v: i64")
-    native, fine = _native_calls(text, 7, int(os.environ.get("VYRE_CALLS", "1500")), slow)
+    native, fine = _native_calls(SIZES, 7, int(os.environ.get("VYRE_CALLS", "1500")), slow)
     assert native > 150 and native < fine
 
 
@@ -162,9 +141,9 @@ def test_numbers_are_bound_as_bind_does(name: str, slow: list[Any]) -> None:
     native = 0
     for value in values:
         out, other = np.zeros(1, type_.dtype), np.zeros(1, type_.dtype)
-        says = _outcome(lambda v: pipeline.bind(v)(), {"a": value, "out": out})
+        says = outcome(lambda **given: pipeline.bind(given)(), {"a": value, "out": out})
         slow.clear()
-        assert _outcome(lambda v: entry(**v), {"a": value, "out": other}) == says
+        assert outcome(entry, {"a": value, "out": other}) == says
         assert out.tobytes() == other.tobytes(), value
         native += not slow
     assert (native > 1) == (name in VALUE_KINDS)
