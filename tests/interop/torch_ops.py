@@ -241,7 +241,7 @@ def _wrong(found: Mapping[Group, Any]) -> Iterator[str]:
     yield "| PyTorch | device | dtype | op | what | Inductor's own code |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for group, told in found.items():
-        for op, result in told["ops"].items():
+        for op, result in sorted(told["ops"].items()):
             if result["error"] and op not in UNDEFINED:
                 what = " ".join(result["error"].split())[:160].replace("|", "\\|")
                 yield f"| {' | '.join(group)} | `{op}` | {what} | {'wrong, too' if result['inductor'] else 'right'} |"
