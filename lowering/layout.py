@@ -228,7 +228,7 @@ def lay_out(
             offset += -offset % POINTER_BYTES
             slots.append(Slot(kind, "", u32, offset, POINTER_BYTES))
             offset += POINTER_BYTES
-    for axis in range(3 if (options.persistent and not options.indirect) or walks else 0):
+    for axis in range(3 if (options.persistent or walks) and not options.indirect else 0):
         slots.append(Slot(SlotKind.GROUPS, "", u32, offset, WORD_BYTES, axis=axis))
         offset += WORD_BYTES
     hidden = [memory for memory in program.buffers if memory.hidden]

@@ -66,7 +66,7 @@ class CompileOptions(ValueRecord):
     artifact needs the option. `dependent`, from sm_90 on, lets the kernel be
     started while the one before it still runs, which it waits for before it touches memory. `boxes`, for sm_90a, says whether the hardware copies the factors
     of products on tensor cores by whole boxes (TMA), in place of invocations, where rows are multiples of 16 bytes that begin on one. None is true there, but
-    beside `persistent`, `indirect`, `interruptible` and `codegen="nvvm"`, with which it does not go.
+    beside `persistent`, `interruptible` and `codegen="nvvm"`, with which it does not go.
 
     Numerics: "strict" rounds every operation once and keeps subnormal numbers. "fast" takes products and sums together, and on PTX
     computes f32 by approximate instructions and flushes its subnormal numbers, within the bounds that `lowering/FAST.md` states;

@@ -133,7 +133,7 @@ class Step(Contained):
     @property
     def has_groups(self) -> bool:
         """Whether the kernels are told how many workgroups the grid has."""
-        return (self.persistent and not self.indirect) or any(entry.walks for entry in self.entries)
+        return not self.indirect and (self.persistent or any(entry.walks for entry in self.entries))
 
     @property
     def indirect(self) -> bool:

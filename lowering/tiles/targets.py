@@ -20,6 +20,7 @@ from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import WITH_WARPGROUPS, Target
 from vyre_py.lowering.tiles.cores import for_rings, uses_tensor_cores
+from vyre_py.lowering.tiles.grid_walk import walks_grid
 from vyre_py.lowering.tiles.lane_products import has_products_of_lanes
 from vyre_py.lowering.tiles.packing import for_cpu, micro_kernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
@@ -65,13 +66,15 @@ def _most_bytes(target: Target) -> int:
 
 
 def _by_rings(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
-    """Forms with rings: one with boxes, where the target has them and they copy something, one for views of buffers, and one for any arguments."""
+    """Forms with rings: one with boxes, where the target has them and they copy something (and where workgroups that read the grid walk by themselves), one for
+    views of buffers, and one for any arguments."""
     memory_bytes = _most_bytes(target)
     warpgroups = target.arch in WITH_WARPGROUPS.values()
     forms = [for_rings(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
-    if warpgroups and options.boxes is not False and not (options.walks or options.interruptible) and options.codegen == "llvm":
+    if warpgroups and options.boxes is not False and not (options.persistent or options.interruptible) and options.codegen == "llvm":
         boxes = for_rings(program, target.name, memory_bytes, wide=True, warpgroups=True, boxes=True)
-        forms[:0] = [boxes] if any(isinstance(s, BoxCopy) for s in boxes.body) else []
+        copies = any(isinstance(s, BoxCopy) for s in boxes.body)
+        forms[:0] = [boxes] if copies and (walks_grid(boxes) or not options.indirect) else []  # words that count are set once
     return [_of_target(form) for form in forms]
 
 

@@ -123,8 +123,8 @@ def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> No
     if options.boxes and target.arch not in WITH_WARPGROUPS.values():
         known = ", ".join(WITH_WARPGROUPS.values())
         missing.append(Missing("option boxes=True", help=f"{known} has it, which is what a GPU of that generation compiles tiles on tensor cores for"))
-    if options.boxes and (options.walks or options.interruptible or options.codegen != "llvm"):
-        missing.append(Missing("option boxes=True beside persistent, indirect, interruptible or codegen='nvvm'", help="compile without one of these"))
+    if options.boxes and (options.persistent or options.interruptible or options.codegen != "llvm"):
+        missing.append(Missing("option boxes=True beside persistent, interruptible or codegen='nvvm'", help="compile without one of these"))
     if options.codegen == "nvvm" and uses_tensor_cores(optimised.program):
         missing.append(Missing("option codegen='nvvm' for products on tensor cores", help="codegen='llvm' has it"))
     walk, cure = ("option persistent=True", "compile without the option") if not options.indirect else (_INDIRECT, "give the grid in numbers")

@@ -40,8 +40,17 @@ class ReadGrid(NamedTuple):
     told: str
     workgroup: tuple[int, int, int]
 
-    def read(self, w: Writer) -> _Places:
-        """The grid's size along x, y, z, the same for all invocations of a workgroup."""
+    def begin(self, w: Writer) -> list[str]:
+        """Reads the grid, and ends where there is nothing to run; gives its size along x, y, z, the same for all invocations of a workgroup."""
+        groups = self._read(w)
+        some, none = w.label("some"), w.label("none")
+        w.branch(self._is_some(w, groups), some, none)
+        w.block(none)
+        w.end("ret void")
+        w.block(some)
+        return groups
+
+    def _read(self, w: Writer) -> list[str]:
         tell, told = w.label("tell"), w.label("told")
         place = w.call("i32", "llvm.nvvm.read.ptx.sreg.tid.x")
         for axis in "yz":
@@ -55,10 +64,9 @@ class ReadGrid(NamedTuple):
         w.jump(told)
         w.block(told)
         w.run("llvm.nvvm.barrier0")
-        x, y, z = [w.let(f"freeze i32 {w.let(f'load i32, ptr addrspace(3) {room}, align 4')}") for room in rooms]
-        return x, y, z
+        return [w.let(f"freeze i32 {w.let(f'load i32, ptr addrspace(3) {room}, align 4')}") for room in rooms]
 
-    def is_some(self, w: Writer, groups: Sequence[str]) -> str:
+    def _is_some(self, w: Writer, groups: Sequence[str]) -> str:
         """Whether a launch may have such a grid, and there is something to run."""
         found = ""
         for count, most, size in zip(groups, _MOST_GROUPS, self.workgroup, strict=True):
@@ -108,15 +116,8 @@ def write_walk(
         watch.begin()
         watch.hear(watch.ask())
     visit, following, done = w.label("visit"), w.label("following"), w.label("done")
-    groups: Sequence[str]
-    told: Sequence[str] = ()
-    if isinstance(grid, ReadGrid):
-        groups = told = grid.read(w)
-        some = w.label("some")
-        w.branch(grid.is_some(w, groups), some, done)
-        w.block(some)
-    else:
-        groups = grid
+    told = grid.begin(w) if isinstance(grid, ReadGrid) else []
+    groups = grid if not isinstance(grid, ReadGrid) else told
     first = split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.ctaid.x"), groups)
     steps = split(w, w.call("i32", "llvm.nvvm.read.ptx.sreg.nctaid.x"), groups)
     places = [w.local("i32") for _ in PLACES]

@@ -158,7 +158,8 @@ class _SimtWalk:
         self.words: dict[SlotKind, str] = {}
         self.groups: list[str] = list(GROUPS) if options.indirect else []
         self.grid_told = ""  # where in workgroup memory one invocation tells the others what grid it read
-        self.walks = walks_grid(self.program)
+        self.walks = walks_grid(self.program)  # by itself
+        self.walked = options.walks and not self.walks
         self.places: tuple[str, str, str] | None = None  # of a workgroup whose number is a ticket
         self.scans: GridScans | None = None
         self.prefix = ""  # of the names of its tables
@@ -174,7 +175,7 @@ class _SimtWalk:
         self.cores = TensorCores(self.w, self.program, self.atom)
         self.loops = Loops(self.w, self.program)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
-            watch = Watch(self.w, flag, ACCOUNT if options.walks else None)
+            watch = Watch(self.w, flag, ACCOUNT if self.walked else None)
             self.loops = InterruptibleLoops(self.w, self.program, watch, self.atom, self.variables)
 
     # ---- declarations
@@ -322,9 +323,9 @@ class _SimtWalk:
         """The workgroup's place in the grid, the grid's size, or how many workgroups walk through it."""
         if self.places is not None and query == "workgroup_id":
             return self.places["xyz".index(axis)]
-        if query == "num_workgroups" and (self.walks or self.options.walks):
+        if query == "num_workgroups" and (self.walks or self.walked):
             return self.groups["xyz".index(axis)]
-        if self.options.walks:
+        if self.walked:
             return PLACES["xyz".index(axis)]
         return self._register(_QUERIES[query], axis)
 
@@ -753,13 +754,16 @@ def write_kernel(
     walk = _SimtWalk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged)
     _HANDLERS.require(walk.program)
     w = walk.w
-    if options.dependent and not options.walks:
+    if options.dependent and not walk.walked:
         let_next_begin(w)
     workgroup_bytes = walk.memories()
-    if options.dependent and not options.walks:
+    if options.dependent and not walk.walked:
         wait_for_earlier(w)
     walk.take_ticket()
-    if not options.walks:
+    read = ReadGrid(walk.words[SlotKind.GRID], walk.grid_told, walk.program.workgroup) if options.indirect else None
+    if read is not None and not walk.walked:
+        walk.groups = read.begin(w)
+    if not walk.walked:
         walk.loops.begin()
     for index, statement in enumerate(walk.program.body):
         w.place = walk.lines.at(index)
@@ -770,11 +774,10 @@ def write_kernel(
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     for signature, function in walk.optimised.functions.items():
         _write_function(signature, function, module, subnormals)
-    if options.walks:
+    if walk.walked:
         body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]
         flag = walk.words.get(SlotKind.CANCEL, "")
         w.finish(f"define internal void @{body}({body_parameters(arguments, flag, read=options.indirect)}) alwaysinline{subnormals}")
-        read = ReadGrid(walk.words[SlotKind.GRID], walk.grid_told, walk.program.workgroup) if options.indirect else None
         copies = bool(walk.copied.loads)
         w = write_walk(module, body, arguments, read or walk.groups, flag=flag, clears=walk.clears, copies=copies, dependent=options.dependent)
     size = ",".join(map(str, walk.program.workgroup))

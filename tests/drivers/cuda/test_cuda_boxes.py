@@ -16,6 +16,7 @@ from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.cuda.launch.launch import CudaLaunch
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.compile import compile_for
+from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.target import parse_target
 
 M, N, K = 96, 128, 192
@@ -27,6 +28,17 @@ def artifact() -> Artifact:
     """A product of bf16, made without a GPU, and read from its file."""
     made = compile_for(vp.ops.matmul(vp.bf16, tiles=(64, 64, 64)), [parse_target("compute_90a")], vp.CompileOptions(opt=2))
     return Artifact.from_bytes(made.to_bytes())
+
+
+def test_workgroups_that_walk_by_themselves_read_their_grid() -> None:
+    """The kernel with boxes walks as it does over any grid, and the others are walked; none is told the grid but by the buffer."""
+    made = compile_for(vp.ops.matmul(vp.bf16, tiles=(128, 128, 64)), [parse_target("compute_90a")], vp.CompileOptions(indirect=True))
+    (step,) = Artifact.from_bytes(made.to_bytes()).parts[0].steps
+    assert [(entry.boxes, entry.walks) for entry in step.entries] == [(2, True), (0, False), (0, False)]
+    assert [slot.kind for slot in step.layout.slots][-3:] == [SlotKind.BOXES, SlotKind.BOXES, SlotKind.GRID] and not step.has_groups
+    for kernel in step.images[0].code.decode().split(".visible .entry ")[1:]:
+        head, loop = kernel[: kernel.index("%ctaid.x;")], kernel[kernel.index("%ctaid.x;") :]
+        assert "ld.shared" in head and "%nctaid.x;" in loop, kernel[:60]
 
 
 @pytest.fixture

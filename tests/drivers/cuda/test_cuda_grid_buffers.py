@@ -96,16 +96,32 @@ def test_artifacts_have_it_where_they_were_compiled_so(gpu):
     assert y.read()[0] == 64 * 65 // 2
 
 
+@pytest.mark.parametrize("sizes", [(640, 1024, 320), (1536, 2048, 512), (2176, 1000, 128), (130, 70, 33)], ids=str)
+@pytest.mark.parametrize("tiles", [(64, 64, 32), (128, 128, 64)], ids=str)
 @pytest.mark.parametrize("type_", [vp.f32, vp.f16, vp.bf16], ids=str)
-def test_tiles_walk(gpu, type_):
-    """Products, on tensor cores where the type has them: the same bits as over the Program's own grid."""
-    program, rng = vp.ops.matmul(type_, tiles=(64, 64, 32)), np.random.default_rng(3)
-    a, b = rng.standard_normal((640, 320)).astype(type_.dtype), rng.standard_normal((320, 1024)).astype(type_.dtype)
-    pipeline = gpu.compile_native(program)
-    want = pipeline.dispatch(a=a, b=b)["c"]
-    grid = evaluated(program, {"m": 640, "n": 1024, "k": 320})
-    got = pipeline.dispatch(a=a, b=b, config=vp.DispatchConfig(grid=grid_of(gpu, *grid)))["c"]
-    assert want.tobytes() == got.tobytes()
+def test_tiles_walk(gpu, type_, tiles, sizes):
+    """Products, on tensor cores where the type has them, whose boxes the hardware copies where workgroups walk by themselves: the same bits as over the
+    Program's own grid."""
+    program, rng, (m, n, k) = vp.ops.matmul(type_, tiles=tiles), np.random.default_rng(3), sizes
+    a, b = gpu.upload(rng.standard_normal((m, k)).astype(type_.dtype)), gpu.upload(rng.standard_normal((k, n)).astype(type_.dtype))
+    want, got = gpu.allocate((m, n), type_), gpu.allocate((m, n), type_)
+    pipeline, groups = gpu.compile_native(program), evaluated(program, {"m": m, "n": n, "k": k})
+    plain = pipeline.bind(a=a, b=b, c=want)
+    plain()
+    grid = grid_of(gpu, *groups)
+    launch = pipeline.bind(a=a, b=b, c=got, config=vp.DispatchConfig(grid=grid))
+    entries = [one.plan.step.entries[one.plan.entry] for one in (plain, launch)]
+    assert entries[1].boxes == (entries[0].boxes if entries[0].walks else 0)
+    launch()
+    assert want.read().tobytes() == got.read().tobytes()
+    got.fill(0)
+    grid.write(np.zeros(3, np.uint32))
+    launch()
+    assert not got.read().any()
+    grid.write(np.array([groups[0], 1, 1], np.uint32))  # the places of one row, whatever those are
+    launch()
+    rows = tiles[0]
+    assert want.read()[:rows].tobytes() == got.read()[:rows].tobytes() and not got.read()[rows:].any()
 
 
 def evaluated(program: vp.Program, sizes: dict[str, int]) -> list[int]:
