@@ -61,7 +61,7 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions,
 def _asked(program: Program | Checked, options: CompileOptions) -> Checked:
     """The Program, checked once, with products as the options ask for."""
     checked = program if isinstance(program, Checked) else check(program)
-    return check(modelled(checked.program)) if checked.program.of_tiles and options.tensor is not None else checked
+    return check(modelled(checked.program, options.tensor)) if checked.program.of_tiles and options.tensor is not None else checked
 
 
 def _optimised(checked: Checked, target: Target, options: CompileOptions, watcher: Watcher | None = None) -> Optimised:

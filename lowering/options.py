@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.tiles.tile_ops import MODELS
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported
@@ -38,7 +39,7 @@ _FITS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "indirect": (lambda v: isinstance(v, bool), "true or false"),
     "boxes": (lambda v: v is None or isinstance(v, bool), "true, false, or None for the target's choice"),
     "asserts": (lambda v: isinstance(v, bool), "true or false"),
-    "tensor": (lambda v: v is None or v == "sm_90", "sm_90, or None for whatever the target has"),
+    "tensor": (lambda v: v is None or (isinstance(v, str) and v in MODELS), f"{', '.join(MODELS)}, or None for whatever the target has"),
     "print_bytes": (lambda v: type(v) is int and 0 <= v <= MOST_PRINTED, f"a whole number of bytes from 0 to {MOST_PRINTED}"),
 }
 
@@ -53,8 +54,9 @@ class CompileOptions(ValueRecord):
     in the code, in WGSL as comments. `asserts` says whether asserts are in the code; without them their conditions cost nothing. `print_bytes` is the room
     for what the prints of a launch say until it is waited for; with 0 they are not in the code. Raises Unsupported for a value that no target knows.
 
-    `tensor` names the architecture whose tensor cores' bits the products `mma_tensor` of floats are to have, "sm_90": on such a GPU (those of 8 bits by
-    warpgroups alone), and on the reference device, which computes them exactly so; other targets refuse them. None leaves them to the target.
+    `tensor` names the architecture whose tensor cores' bits the products `mma_tensor` of floats are to have, "sm_90": on such a GPU, and on the reference
+    device, which computes them exactly so; other targets refuse them. Products of floats of 8 bits have those of warpgroups then, or refuse; with
+    "sm_90:warps" those of warps. None leaves them to the target.
 
     For NVIDIA GPUs and CPUs: `interruptible` lets loops look at a flag, so that a dispatch with a timeout can be ended. On a CPU, what a signal handler raises
     ends the kernel as well, as KeyboardInterrupt does; resident buffers then hold what it had written. It costs some 5 % there, in loops of few instructions a

@@ -46,7 +46,7 @@ __all__ = ["Arithmetic", "Counts", "Work", "work_of"]
 
 _TURNS: Final = 8  # of a loop whose bounds are known when it runs
 _WARPGROUP_ROWS: Final = 64  # that read a right factor once, from workgroup memory
-_FACTORS: Final = ("mma", "mma_tensor", "mma_sm90")
+_FACTORS: Final = ("mma", "mma_tensor", "mma_sm90", "mma_sm90_warps")
 _MULTIPLY_ADDS: Final = ("fma", "dot")  # a component of which is a multiplication and an addition
 
 

@@ -11,6 +11,7 @@ from vyre_py.ir.builder.expressions import Expr, Operand, apply, apply_tile, con
 from vyre_py.ir.builder.sizes import Size, size_op
 from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.tiles.tile_ops import MODELS, modelled_product
 from vyre_py.ir.language.types import Type, u32, vector_of
 from vyre_py.ir.public import public
 
@@ -107,7 +108,7 @@ def splat(x: Expr, to: int | Type) -> Expr:
     return apply("swizzle", x, const(0, u32), given=vector_of(x.type, to))
 
 
-_PRODUCTS: Final[dict[bool | str, str]] = {False: "mma", True: "mma_tensor", "sm_90": "mma_sm90"}
+_PRODUCTS: Final[dict[bool | str, str]] = {False: "mma", True: "mma_tensor"}
 
 
 @public
@@ -117,10 +118,13 @@ def mma(a: Expr, b: Expr, acc: Expr, *, tensor: bool | str = False) -> Expr:
     Elements of a and b are both f16, bf16, f32 or f64, or each f8e4m3 or f8e5m2, or each i8 or u8. Those of acc are f32 for floats of up to 32 bits, or f16 for
     f16, f64 for f64, i32 for integers. Each element is acc = fma(a, b, acc) in acc's type, k ascending, so the bits are the same everywhere. With `tensor` a
     tensor core may sum in its own order and precision, and take the upper 19 bits of factors of f32 (tf32). "sm_90" asks for the bits that the tensor cores of
-    that architecture give, of f16, bf16 and f32 summed in f32, which only these and the interpreter compute.
+    that architecture give, which only these and the interpreter compute; of floats of 8 bits those of products of warpgroups, "sm_90:warps" those of warps.
 
     Raises ValidationError: V201 for other types and shapes, V602 in a Program of invocations, B108 for another `tensor`.
     """
+    if tensor in MODELS:
+        return apply_tile(modelled_product(str(tensor), a.type.scalar).name, a, b, acc)
     if tensor not in _PRODUCTS:
-        fail("B108", f"tensor is True, False or an architecture, got {shown(tensor)}", "vp.mma(a, b, acc, tensor=True); the one architecture is 'sm_90'")
+        known = " or ".join(map(repr, MODELS))
+        fail("B108", f"tensor is True, False or an architecture, got {shown(tensor)}", f"vp.mma(a, b, acc, tensor=True); the one architecture is {known}")
     return apply_tile(_PRODUCTS[tensor], a, b, acc)

@@ -58,6 +58,7 @@ from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, LazyRegisters, Registers, Shared, outside, row_major
 from vyre_py.lowering.tiles.folds import reduced, scanned
 from vyre_py.lowering.tiles.products import multiplied
+from vyre_py.lowering.tiles.tensor import is_modelled
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["Rewrite", "without_tiles"]
@@ -250,7 +251,7 @@ class Rewrite(Exchanger):
         return self.told(only)
 
     def _mma(self, s: Tile) -> Shared:
-        if s.op.name == "mma_sm90":
+        if is_modelled(s):
             self.refuse(s.op.name, "tensor cores of compute capability 9.0 compute it, of shapes that they take, and the interpreter; mma_tensor is for all")
         a, b, acc = map(self.tile_of, s.args)
         return multiplied(self, a, b, acc)

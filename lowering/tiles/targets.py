@@ -13,7 +13,7 @@ from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.nodes import TARGET_KINDS, BoxCopy, Statement, Tile
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
+from vyre_py.ir.language.tiles.tile_ops import TILE_OPS, modelled_product
 from vyre_py.ir.language.types import f64
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import generation
@@ -24,7 +24,7 @@ from vyre_py.lowering.tiles.grid_walk import walks_grid
 from vyre_py.lowering.tiles.lane_products import has_products_of_lanes
 from vyre_py.lowering.tiles.packing import for_cpu, micro_kernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
-from vyre_py.lowering.tiles.tensor import BYTE_FLOATS_SINCE, WARP, cores_take
+from vyre_py.lowering.tiles.tensor import BYTE_FLOATS_SINCE, WARP, cores_take, is_modelled
 from vyre_py.lowering.tiles.viewed import over_views
 
 __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
@@ -41,7 +41,7 @@ _RING_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 
 def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:
     """A form for views of buffers, where that has wider accesses, and one for any; for tensor cores where the target has them and something uses them."""
     of = generation(target.arch)
-    if of != _MODELLED and (missing := [Missing("mma_sm90", program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if _is_modelled(s)]):
+    if of != _MODELLED and (missing := [Missing(s.op.name, program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if is_modelled(s)]):
         raise Unsupported(target.name, missing)
     if of < BYTE_FLOATS_SINCE:
         program = _multiplied_plainly(program, lambda s: s.args[0].type.scalar.is_storage)
@@ -90,13 +90,14 @@ def _chained(program: Program) -> Program:
     return program if body == program.body else replace(program, body=body)
 
 
-def modelled(program: Program) -> Program:
-    """The Program whose products on tensor cores are those of compute capability 9.0, to the bit, where those have the types."""
-    op = TILE_OPS["mma_sm90"]
+def modelled(program: Program, model: str) -> Program:
+    """The Program whose products on tensor cores have the bits of a model of `MODELS`, where that has the types."""
 
     def one(s: Statement) -> Statement:
-        takes = isinstance(s, Tile) and s.op.name == "mma_tensor" and op.result_type(tuple([a.type for a in s.values]), s.numbers) is not None
-        return replace(s, op=op) if takes and isinstance(s, Tile) else s
+        if not isinstance(s, Tile) or s.op.name != "mma_tensor":
+            return s
+        op = modelled_product(model, s.args[0].type.scalar)
+        return s if op.result_type(tuple([a.type for a in s.values]), s.numbers) is None else replace(s, op=op)
 
     return replace(program, body=tuple(map(one, program.body)))
 
@@ -105,10 +106,6 @@ def _multiplied_plainly(program: Program, chosen: Callable[[Tile], bool]) -> Pro
     """The Program whose products that are `chosen` are not those of tensor cores."""
     op = TILE_OPS["mma"]
     return replace(program, body=tuple([replace(s, op=op) if isinstance(s, Tile) and s.op.name == "mma_tensor" and chosen(s) else s for s in program.body]))
-
-
-def _is_modelled(s: Statement) -> bool:
-    return isinstance(s, Tile) and s.op.name == "mma_sm90"
 
 
 def host_tiles(program: Program, target: Target, options: CompileOptions) -> Sequence[Checked]:

@@ -21,7 +21,7 @@ from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
 __all__ = [
     "BYTE_FLOATS_SINCE", "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Gathered", "LaneSums", "Layouts", "accumulators", "cores_take",
-    "gathered", "invocations_for", "lane_sums", "warpgroups_take",
+    "gathered", "invocations_for", "is_modelled", "lane_sums", "warpgroups_take",
 ]
 
 WARP: Final = 32
@@ -40,7 +40,8 @@ _WARPGROUP_BYTES: Final = 4  # of the largest elements that it takes
 _ROW_BYTES: Final = 128  # of a swizzled row
 _TURNED_BYTES: Final = 2  # of the elements that warpgroups take from rows that do not go along k
 HELD_BYTES: Final = 2  # of those of a first factor that they take from registers
-_PRODUCTS: Final = ("mma_tensor", "mma_sm90")
+_MODELLED: Final = ("mma_sm90", "mma_sm90_warps")
+_PRODUCTS: Final = ("mma_tensor", *_MODELLED)
 _LANE_ROWS, _LANE_COLUMNS = 4, 8  # lanes of a warp over a product of lanes
 _LANE_HELD: Final = 64  # registers of such a sum that a lane has at most, beside those of the factors
 _GROUP: Final = 4  # elements that it takes together
@@ -141,6 +142,11 @@ def cores_take(s: Statement) -> bool:
     return fits and acc.scalar in MMA_TYPES.get((a.scalar, b.scalar), ()) and _warps(acc) is not None
 
 
+def is_modelled(s: Statement) -> bool:
+    """Whether a statement is a product that has the bits of some tensor cores."""
+    return isinstance(s, Tile) and s.op.name in _MODELLED
+
+
 def warpgroups_take(s: Statement, invocations: int, *, along_k: tuple[bool, bool]) -> bool:
     """Whether the warpgroups of so many invocations compute a statement that tensor cores do, whose factors lie in rows that go `along_k` or not."""
     assert isinstance(s, Tile)  # what tensor cores take
@@ -148,7 +154,7 @@ def warpgroups_take(s: Statement, invocations: int, *, along_k: tuple[bool, bool
     turned = size == _TURNED_BYTES and n * size % _ROW_BYTES == 0
     # Integers of two types take a newer PTX than sm_90a has by itself.
     types = s.args[0].type.scalar is s.args[1].type.scalar or s.args[0].type.scalar.is_float
-    rows = types and size <= _WARPGROUP_BYTES and k * size % _ROW_BYTES == 0 and along_k[0] and (along_k[1] or turned)
+    rows = types and s.op.name != "mma_sm90_warps" and size <= _WARPGROUP_BYTES and k * size % _ROW_BYTES == 0 and along_k[0] and (along_k[1] or turned)
     return rows and m == invocations // (WARP * _WARPGROUP) * _WARPGROUP_ROWS and n <= _WIDEST
 
 

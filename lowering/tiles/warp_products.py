@@ -42,7 +42,7 @@ class WarpRewrite(LaneRewrite):
     def _product(self, index: int, s: Tile) -> Shared:
         (m, depth), (_, n) = s.args[0].type.shape, s.args[1].type.shape
         if s.op.name == "mma_sm90" and s.args[0].type.scalar.is_storage:
-            help_ = "warpgroups compute it on sm_90a: 64 or 128 rows, a depth of 128, the second factor transposed"
+            help_ = "warpgroups compute it on sm_90a: 64 or 128 rows, a depth of 128, the second factor transposed; sm_90:warps are the bits of warps"
             self.refuse(f"{s.op.name} of floats of 8 bits by warps", help_)
         layout = self._layouts.values[s.bound.id]
         assert isinstance(layout, Accumulator)  # of what tensor cores compute

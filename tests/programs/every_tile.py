@@ -70,7 +70,8 @@ def _products() -> Program:
         x, y = _corner(a, _buffer(a, f"x_{left}_{right}", left), 4, 8), _corner(a, _buffer(a, f"y_{left}_{right}", right), 8, 3)
         for to in sorted(sums, key=str):
             acc = a.tile(TILE_OPS["fill"], (const(to, 0),), (4, 3))
-            for op in ("mma", "mma_tensor", *(["mma_sm90"] if left is right and left in (f16, bf16, f32) and to is f32 else [])):
+            exact = ["mma_sm90"] if left is right and left in (f16, bf16, f32) and to is f32 else ["mma_sm90_warps"] if left.is_storage else []
+            for op in ("mma", "mma_tensor", *exact):
                 acc = a.tile(TILE_OPS[op], (x, y, acc))
     return a.finish()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:  # the interpreter alone calls them
     tensor_cores, tile_meanings = deferred("vyre_py.ir.evaluate", "tensor_cores", "tile_meanings")
 
-__all__ = ["MMA_TYPES", "TILE_OPS"]
+__all__ = ["MMA_TYPES", "MODELS", "TILE_OPS", "modelled_product"]
 
 _ALL = frozenset(SCALARS.values())
 _BYTE_FLOATS, _BYTES = (f8e4m3, f8e5m2), (i8, u8)
@@ -67,6 +67,16 @@ TILE_OPS: Final[Mapping[str, TileOp]] = {
         TileOp("mma", 6, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tile_meanings.mma, "a b + acc for a of (m, k), b of (k, n) and acc of (m, n): acc = fma(a, b, acc) with k ascending, in the type of acc."),
         TileOp("mma_tensor", 7, ("a", "b", "acc"), (), _FACTORS, multiplied(_multiplies), tile_meanings.mma, "a b + acc as `mma`, but a tensor core may sum in its own order and precision, and take the upper 19 bits of factors of f32 (tf32); without one it is `mma`."),
         TileOp("mma_sm90", 8, ("a", "b", "acc"), (), frozenset(t for t in _FACTORS if t.is_float), multiplied(_cores_multiply), tensor_cores.mma_sm90, "a b + acc as the tensor cores of compute capability 9.0 give it, to the bit; only these and the interpreter compute it."),
+        TileOp("mma_sm90_warps", 9, ("a", "b", "acc"), (), frozenset(_BYTE_FLOATS), multiplied(_cores_multiply), tensor_cores.mma_sm90_warps, "a b + acc of floats of 8 bits as `mma.sync` gives it there, to the bit, where `mma_sm90` is what `wgmma` gives."),
         *_folds(),
     )
 }  # fmt: skip
+
+# What products may ask for whose bits the interpreter knows -> the op of factors of 8 bits, and that of all others.
+MODELS: Final[Mapping[str, tuple[str, str]]] = {"sm_90": ("mma_sm90", "mma_sm90"), "sm_90:warps": ("mma_sm90_warps", "mma_sm90")}
+
+
+def modelled_product(model: str, factor: Type) -> TileOp:
+    """The product of factors of a type that has the bits of a model of `MODELS`."""
+    of_bytes, of_others = MODELS[model]
+    return TILE_OPS[of_bytes if factor.size_bytes == 1 else of_others]

@@ -191,7 +191,7 @@ def test_ops_of_one_tile_are_methods() -> None:
 
 
 def test_every_row_of_the_table_has_a_spelling() -> None:
-    spelled = {"fill", "iota", "mma", "mma_tensor", "mma_sm90", "transpose", "reshape", "item"}
+    spelled = {"fill", "iota", "mma", "mma_tensor", "mma_sm90", "mma_sm90_warps", "transpose", "reshape", "item"}
     with vp.TileBuilder("all") as b:
         b.grid(1)
         n, c = b.fill(1, (8, 8), u32), b.fill(True, (8, 8), vp.bool_)
@@ -206,6 +206,9 @@ def test_every_row_of_the_table_has_a_spelling() -> None:
             assert vp.mma(f, f, f, tensor=tensor).type is f.type and op_of_last(b) == "mma_tensor"[: 10 if tensor else 3]
         h = b.fill(1.0, (8, 8), vp.f16)
         assert vp.mma(h, h, f, tensor="sm_90").type is f.type and op_of_last(b) == "mma_sm90"
+        assert vp.mma(h, h, f, tensor="sm_90:warps").type is f.type and op_of_last(b) == "mma_sm90"
+        bytes_ = b.fill(1.0, (8, 8), vp.f8e4m3)
+        assert vp.mma(bytes_, bytes_, f, tensor="sm_90:warps").type is f.type and op_of_last(b) == "mma_sm90_warps"
         with pytest.raises(vp.ValidationError, match="tensor is True, False or an architecture"):
             vp.mma(h, h, f, tensor="sm_80")
     assert spelled | {name for name, row in TILE_OPS.items() if row.fold} == set(TILE_OPS)

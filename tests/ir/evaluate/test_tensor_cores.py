@@ -16,7 +16,7 @@ from vyre_py.ir.language.types import Array, Type, tile_of
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import runs_on
 
-ASKED = vp.CompileOptions(tensor="sm_90")
+ASKED, OF_WARPS = [vp.CompileOptions(tensor=model) for model in ("sm_90", "sm_90:warps")]
 # Types of the two factors and of the sum.
 TYPES = [(vp.bf16, vp.bf16, vp.f32), (vp.f16, vp.f16, vp.f32), (vp.f32, vp.f32, vp.f32), (vp.f16, vp.f16, vp.f16), (vp.f64, vp.f64, vp.f64)]
 BYTES = [(a, b, vp.f32) for a in (vp.f8e4m3, vp.f8e5m2) for b in (vp.f8e4m3, vp.f8e5m2)]
@@ -59,6 +59,18 @@ def chain(a: list[float], b: list[float], start: float, types: tuple[Type, Type,
     return float(total)
 
 
+def chain_of_warps(a: list[float], b: list[float], start: float) -> float:
+    """One element of floats of 8 bits: each 32 products have a sum of their own, as f16, whose half words go first; it is added as an f32."""
+    total = start
+    for k in range(0, len(a), 32):
+        own, whole = 0.0, range(k, min(k + 32, len(a)))
+        for half in range(2):
+            chosen = [at for at in whole if at % 4 // 2 == half]
+            own = chain([a[at] for at in chosen], [b[at] for at in chosen], own, (vp.f16, vp.f16, vp.f32))
+        total = float(np.float32(total + own))  # of two f32, so that the f64 between does not change it
+    return total
+
+
 def taken(x: float, type_: Type) -> float:
     """A factor as a tensor core takes it: of f32 eleven bits, what is below cut off."""
     unit = Fraction(2) ** (exponent(Fraction(x), -126) - 10)
@@ -84,6 +96,19 @@ def test_products_are_those_of_fractions(types: tuple[Type, Type, Type], spread:
         for j in range(5):
             row, column = ([taken(float(x), type_) for x in line] for type_, line in zip(types[:2], (a[0, i], b[0, :, j]), strict=True))
             assert made[0, i, j] == sums.dtype.type(chain(row, column, float(acc[0, i, j]), types)), (i, j)
+
+
+@pytest.mark.parametrize("types", BYTES, ids=str)
+@pytest.mark.parametrize("spread", [0, 3], ids="to 2^{}".format)
+def test_products_of_bytes_by_warps_are_those_of_fractions(types: tuple[Type, Type, Type], spread: int) -> None:
+    rng = np.random.default_rng(14)
+    a, b = numbers(rng, (1, 4, 72), types[0], spread), numbers(rng, (1, 72, 5), types[1], spread)
+    acc = 2.0**spread * rng.standard_normal((1, 4, 5)).astype(np.float32)
+    made = TILE_OPS["mma_sm90_warps"].evaluate(tile_of(vp.f32, (4, 5)), (), a, b, acc)
+    for i in range(4):
+        for j in range(5):
+            assert made[0, i, j] == chain_of_warps(a[0, i].astype(float).tolist(), b[0, :, j].astype(float).tolist(), float(acc[0, i, j])), (i, j)
+    assert (made != TILE_OPS["mma_sm90"].evaluate(tile_of(vp.f32, (4, 5)), (), a, b, acc)).any()
 
 
 def test_what_is_not_finite_stays_so() -> None:
@@ -132,13 +157,15 @@ def special(rng: np.random.Generator, shape: tuple[int, int], type_: Type, kind:
 KINDS = ["normal", "wide", "positive", "subnormal", "tiny", "huge", "special"]
 
 
-def assert_every_bit(arch: str, types: tuple[Type, Type, Type], *, transposed: bool, kind: str, depth: int, tensor: bool = True) -> None:
+def assert_every_bit(
+    arch: str, types: tuple[Type, Type, Type], *, transposed: bool, kind: str, depth: int, tensor: bool = True, options: vp.CompileOptions = ASKED
+) -> None:
     """A product on the GPU has the interpreter's bits."""
     device = opened()
     program, rng = matmul(types[0], second=types[1], sums=types[2], transposed=transposed, tile=(64, 64, depth), tensor=tensor), np.random.default_rng(7)
     x, y = special(rng, (64, 256), types[0], kind), special(rng, (64, 256) if transposed else (256, 64), types[1], kind)
-    made = device.load(vp.compile_native(program, [arch], ASKED)).dispatch({"x": x, "y": y})["z"]
-    meant = vp.device("reference").compile_native(program, ASKED).dispatch({"x": x, "y": y})["z"]
+    made = device.load(vp.compile_native(program, [arch], options)).dispatch({"x": x, "y": y})["z"]
+    meant = vp.device("reference").compile_native(program, options).dispatch({"x": x, "y": y})["z"]
     assert np.array_equal(made, meant, equal_nan=True), f"{np.sum((made != meant) & ~(np.isnan(made) & np.isnan(meant)))} of {made.size}"
 
 
@@ -154,6 +181,14 @@ def test_tensor_cores_give_every_bit_of_the_interpreter(arch: str, types: tuple[
 @pytest.mark.parametrize("types", BYTES, ids=str)
 def test_products_of_bytes_by_warpgroups_have_every_bit_of_the_interpreter(types: tuple[Type, Type, Type], kind: str) -> None:
     assert_every_bit("sm_90a", types, transposed=True, kind=kind, depth=128)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("transposed", [False, True], ids=["as it is", "transposed"])
+@pytest.mark.parametrize("types", BYTES, ids=str)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_90"])
+def test_products_of_bytes_by_warps_have_every_bit_of_the_interpreter(arch: str, types: tuple[Type, Type, Type], transposed: bool, kind: str) -> None:
+    assert_every_bit(arch, types, transposed=transposed, kind=kind, depth=128, options=OF_WARPS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -263,8 +298,14 @@ def test_products_of_integers_are_exact(arch: str, types: tuple[Type, Type], siz
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "cpu", "wgsl"])
 def test_other_targets_refuse_the_bits_of_tensor_cores(target: str) -> None:
-    with pytest.raises(Unsupported, match="mma_sm90"):
-        vp.compile_native(matmul(vp.bf16, transposed=False), [target], ASKED)
+    for type_, options, name in ((vp.bf16, ASKED, "mma_sm90"), (vp.bf16, OF_WARPS, "mma_sm90"), (vp.f8e5m2, OF_WARPS, "mma_sm90_warps")):
+        with pytest.raises(Unsupported, match=name):
+            vp.compile_native(matmul(type_, transposed=False), [target], options)
+
+
+def test_products_of_bytes_by_warpgroups_refuse_what_warps_would_compute() -> None:
+    with pytest.raises(Unsupported, match="sm_90:warps are the bits of warps"):
+        vp.compile_native(matmul(vp.f8e4m3, transposed=False), ["sm_90"], ASKED)
 
 
 def test_shapes_that_tensor_cores_do_not_take_are_refused() -> None:
@@ -278,5 +319,5 @@ def test_the_option_is_for_the_interpreter_too() -> None:
     device = vp.device("reference")
     strict, asked = (device.compile_native(program, options).dispatch({"x": x, "y": y})["z"] for options in (None, ASKED))
     assert (strict != asked).any() and np.allclose(strict, asked, rtol=1e-4, atol=1e-5)
-    with pytest.raises(Unsupported, match="it is sm_90, or None"):
+    with pytest.raises(Unsupported, match="it is sm_90, sm_90:warps, or None"):
         vp.CompileOptions(tensor="sm_80")
