@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeGuard
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.nodes import Get, Let, Set, Statement, Tile, TileLoad, Value, Var
@@ -142,7 +142,7 @@ def cores_take(s: Statement) -> bool:
     return fits and acc.scalar in MMA_TYPES.get((a.scalar, b.scalar), ()) and _warps(acc) is not None
 
 
-def is_modelled(s: Statement) -> bool:
+def is_modelled(s: Statement) -> TypeGuard[Tile]:
     """Whether a statement is a product that has the bits of some tensor cores."""
     return isinstance(s, Tile) and s.op.name in _MODELLED
 

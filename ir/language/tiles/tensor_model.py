@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from vyre_py.ir.data_classes import dataclass
-from vyre_py.ir.language.types import Type, f16, f64
+from vyre_py.ir.language.types import Type, f64
 
 __all__ = ["TensorModel", "tensor_model"]
 
@@ -18,8 +18,8 @@ _AT_ONCE_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class TensorModel:
-    """The products of `at_once` neighbours along k, and the sum so far, are added at once: each is cut toward zero at so many `bits` below the greatest exponent
-    of all, they are added exactly, and of the sum as many bits are `kept`, cut toward zero; where these are those of f16, rounded to the nearest.
+    """The products of `at_once` neighbours along k, and the sum so far, are added at once: each is cut toward zero at so many `bits` below the greatest
+    exponent of all, they are added exactly, and of the sum as many bits are `kept`, cut toward zero; where these are those of f16, rounded to the nearest.
 
     Where it is not 0, each `own` factors along k have a sum of their own, from zero: first those whose number has 0 or 1 for a rest by four, then the others;
     the accumulator is added to that, rounded to the nearest f32."""
