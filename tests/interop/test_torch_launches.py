@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,10 +110,34 @@ def test_calls_of_known_sizes_are_native_and_the_same(fake: Launched, monkeypatc
         with pytest.raises(vp.BindingError, match="'x' "):
             kernel(told, two, 1000, 4, 0)
         assert len(seen) == number and not fake.taken()
+    held = [one, two, kernel._state]
+    before = [sys.getrefcount(thing) for thing in held]
+    for _ in range(100):
+        kernel(one, two, 1000, 4, 0)
+    assert [sys.getrefcount(thing) for thing in held] == before and len(seen) == 8 and len(fake.taken()) == 100
     launched = list[Any]()
     with runtime.watching(launched.append):
         kernel(one, two, 1000, 4, 0)
     assert launched == [kernel] and len(seen) == 9
+
+
+def test_a_problem_is_raised_once_by_the_next_call(fake: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    device: Any = gpu_kernels.gpu_device(0)
+    zeros = gpu_kernels.torch.zeros
+    monkeypatch.setattr(gpu_kernels.torch, "zeros", lambda *shape, **named: zeros(*shape, **named | {"pin_memory": False}))  # what a GPU does
+    text = AXPY.replace("  y[", "  buffer problem: u32[1] read_write\n  if k < 0 { problem[0] = 1u32 }\n  y[")
+    kernel, memory = gpu_kernels.gpu_kernel(text, 2, [("IndexError", "too far")], 0), device.allocate(2000, vp.f32)
+    x, y = Told(memory.handle, 1000), Told(memory.handle + 4000, 1000)
+    for _ in range(3):
+        kernel(x, y, 1000, 1, 0)
+    assert len(fake.taken()) == 3
+    word = ctypes.c_int32.from_address(kernel._word.data_ptr())
+    word.value = 1
+    with pytest.raises(IndexError, match="too far"):
+        kernel(x, y, 1000, 1, 0)
+    assert not fake.taken() and word.value == 0
+    kernel(x, y, 1000, 1, 0)
+    assert len(fake.taken()) == 1
 
 
 def test_what_does_not_fit_is_refused(fake: Launched) -> None:
