@@ -10,6 +10,7 @@ from typing import Final
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.check.limits import SPACE_LIMITS_BYTES
+from vyre_py.ir.collector import held_back
 from vyre_py.ir.imports import imported, importing
 from vyre_py.ir.language.effects import Effect, at_most
 from vyre_py.ir.language.errors import printable, shown
@@ -46,6 +47,7 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+@held_back()
 def prepare(program: Program | Checked, target: Target, options: CompileOptions, watcher: Watcher | None = None) -> Optimised:
     """Checks (once) and optimises for a target; a `watcher` is told of each pass. Raises ValidationError, and Unsupported for types that the target lacks, and
     for Programs that are too long for it."""
@@ -103,6 +105,7 @@ def _for(rewrite: Legal | None, target: Target) -> tuple[Rewrite, ...]:
     return () if rewrite is None else (lambda p: rewrite(p, target),)
 
 
+@held_back()
 def lower_step(optimised: Optimised, target: Target, options: CompileOptions) -> Lowered:
     """What a target makes of a Program that `prepare` gave. Raises Unsupported, ToolchainError."""
     try:

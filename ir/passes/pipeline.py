@@ -14,7 +14,7 @@ from vyre_py.ir.functions.called import Signature, function_program, signature_o
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.nodes import Let, Memory
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.passes.bounds.guards import guards
+from vyre_py.ir.passes.bounds.guards import guarded, guards
 from vyre_py.ir.passes.bounds.prove import axis_checks, bounds
 from vyre_py.ir.passes.cse import cse
 from vyre_py.ir.passes.dce import dce
@@ -112,6 +112,7 @@ class _Run:
     def __init__(self, program: Program, known: Uniformity | None = None, watcher: Watcher | None = None) -> None:
         self.given, self.known, self.watcher = program, known, watcher
         self.program = program
+        self.proven: tuple[int, ...] | None = None  # by `guards`, of the Program that it gave
         self.steps: list[PassStep] = []
 
     def take(self, name: str, one: Rewrite, *, silent: bool = False) -> None:
@@ -123,6 +124,11 @@ class _Run:
             if self.watcher is not None:
                 self.watcher(self.steps[-1], before, self.program)
 
+    def guards(self, program: Program) -> Program:
+        """The pass of that name, which may prove what `result` needs on its way."""
+        made, self.proven = guarded(program)
+        return made
+
     def require(self, most: int | None, times: int = 1) -> None:
         """Raises Overgrown where there are more than so many times the statements that are taken."""
         if most is not None and len(self.program.body) > times * most:
@@ -131,7 +137,7 @@ class _Run:
     def result(self, *, proves: bool) -> Optimised:
         """The Program as it is now, with what is known of it; facts about its memory only where it is asked for `proves`."""
         program = self.program
-        proven = bounds(program) if proves else (0,) * len(program.body)
+        proven = (0,) * len(program.body) if not proves else bounds(program) if self.proven is None else self.proven
         removed = sum([bits.bit_count() for bits in proven])
         report = PassReport(tuple(self.steps), axis_checks(program) - removed, removed)
         uniformity = self.known if self.known is not None and program is self.given else analyse(program)
@@ -189,7 +195,7 @@ def _finished(run: _Run, legal: Sequence[Rewrite], level: int, most: int | None 
     settled: dict[str, Program] = {}  # what each pass left; it has nothing to do there
     for name in _LEVELS[level]:
         if settled.get(name) is not run.program:
-            run.take(name, PASSES[name])
+            run.take(name, run.guards if name == "guards" else PASSES[name])
             settled[name] = run.program
         if name == "dce":
             run.require(most)

@@ -48,7 +48,7 @@ from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.passes.bounds.prove import bounds
 from vyre_py.ir.passes.rewriter import Rewriter
 
-__all__ = ["guards"]
+__all__ = ["guarded", "guards"]
 
 Pair = tuple[Atom, DimExpr, bool]  # an index, the axis extent that it must lie below, and whether the extent may be 2^32 and more
 Pairs = frozenset[Pair]
@@ -200,16 +200,13 @@ class _Planner:
         kind = type(statement)
         if kind is Let:  # touches nothing, as most statements
             return _Item(index, index, _MOVABLE[Let], _LEAVES[Let], None, 0, _NO_MEMORY, _NO_MEMORY, _NO_COUNTS, _NO_VARIABLE, _NO_VARIABLE)
-        item = _Item(index, index, _MOVABLE[kind], _LEAVES[kind])
         if isinstance(statement, MemoryStatement):
-            pairs = self._pairs(index, statement)
-            item.accesses = int(bool(pairs))
-            if _WRITES[kind]:
-                item.common = frozenset(pairs)
-                item.writes.add(statement.memory)
-            if _READS[kind] and statement.memory.access is not Access.READ:
-                item.reads.add(statement.memory)
-        elif isinstance(statement, VariableStatement):
+            memory, pairs, writes = statement.memory, self._pairs(index, statement), _WRITES[kind]
+            reads = _READS[kind] and memory.access is not Access.READ
+            touched = ({memory} if reads else _NO_MEMORY, {memory} if writes else _NO_MEMORY, _NO_COUNTS, _NO_VARIABLE, _NO_VARIABLE)
+            return _Item(index, index, _MOVABLE[kind], _LEAVES[kind], frozenset(pairs) if writes else None, int(bool(pairs)), *touched)
+        item = _Item(index, index, _MOVABLE[kind], _LEAVES[kind])
+        if isinstance(statement, VariableStatement):
             variable = statement.variable.id
             if _GETS[kind]:
                 item.gets[variable] += 1
@@ -387,12 +384,17 @@ _Entry = int | _Item | _GuardBlock | _Group | Literal["close"]  # the end of a g
 
 def guards(program: Program) -> Program:
     """Gathers stores that need a check, and what only they need, under conditions; see the module."""
+    return guarded(program)[0]
+
+
+def guarded(program: Program) -> tuple[Program, tuple[int, ...] | None]:
+    """The same, with what `bounds` gives for the result, where that is known: if it is the Program itself."""
     planner = _Planner(program)
     if planner.nesting > MAX_NESTING:
-        return program
+        return program, planner.proven
     planner.plan()
     if not planner.group_of:
-        return program
+        return program, planner.proven
     guarder = _Guarder(program, planner)
     guarder.write()
-    return guarder.finish()
+    return guarder.finish(), None

@@ -141,10 +141,8 @@ class Ranges:
             self._close(index)
         elif statement.opens:
             self._enter()
-        elif isinstance(statement, (Load, UniformLoad)):
+        elif isinstance(statement, (Load, UniformLoad)) and statement.memory.space is Space.TABLE:
             self._bind(statement.bound, self._elements(statement.memory))
-        elif statement.result is not None:
-            self._bind(statement.result, full(statement.result.type))
 
     def _bind(self, atom: Value | Param, range_: Range) -> None:
         self._write(self._ranges, _key(atom), range_)
@@ -404,6 +402,8 @@ class Ranges:
 
     def inside(self, index: Atom, extent: DimExpr) -> bool:
         """Whether an index is known to lie inside an axis here."""
+        if type(index) is Const and type(extent) is DimConst:
+            return 0 <= int(index.value) < extent.value
         asked, state = (index, extent), self._state
         found = self._inside.get(asked)
         if found is not None and found[0] == state:
