@@ -43,7 +43,8 @@ _PART_ENTRIES: Final = 1024
 _PART_BYTES: Final = 256 << 20
 # What a checked Program takes in memory for each byte of its wire form, about.
 _BYTES_OF_A_BYTE: Final = 40
-_PROOF: Final = "_proof"
+# What a Program's object keeps, beside its fields, which never change.
+_PROOF, _KEYS, _INTERFACE = "_proof", "_keys", "_interface"
 
 _checked: Bounded[Checked] = Bounded(_CHECKED_ENTRIES, _CHECKED_BYTES)
 _parts: Bounded[Part] = Bounded(_PART_ENTRIES, _PART_BYTES)
@@ -67,7 +68,7 @@ def validated(program: Program | Checked | bytes | bytearray | memoryview) -> Ch
     if isinstance(program, Program):
         proof: Checked | None = vars(program).get(_PROOF)
         if proof is None:
-            proof = vars(program)[_PROOF] = check(program)  # beside the fields of the object, which never change
+            proof = vars(program)[_PROOF] = check(program)
         return proof
     if not isinstance(program, (bytes, bytearray, memoryview)):
         return check(program)  # which says what it is
@@ -76,8 +77,20 @@ def validated(program: Program | Checked | bytes | bytearray | memoryview) -> Ch
 
 
 def key_of(program: Program, target: Target, options: CompileOptions) -> CacheKey:
-    """The key of a part: the Program's code, up to names, the target, and all that makes the code."""
-    return _key(program.code_digest, target, made_by(program, target, options))
+    """The key of a part: the Program's code, up to names, the target, and all that makes the code. The object keeps it."""
+    known: dict[tuple[Target, CompileOptions], CacheKey] = vars(program).setdefault(_KEYS, {})
+    key = known.get((target, options))
+    if key is None:
+        key = known[target, options] = _key(program.code_digest, target, made_by(program, target, options))
+    return key
+
+
+def _interface_of(program: Program) -> Interface:
+    """The Program's interface; the object keeps it."""
+    kept: Interface | None = vars(program).get(_INTERFACE)
+    if kept is None:
+        kept = vars(program)[_INTERFACE] = Interface.of(program)
+    return kept
 
 
 def _key(code_digest: bytes, target: Target, makers: Mapping[str, str]) -> CacheKey:
@@ -89,8 +102,7 @@ def compiled(
     checked: Checked, targets: Sequence[Target], options: CompileOptions, before: Iterable[Stage] = (), telemetry: Telemetry | None = None
 ) -> Artifact:
     """A Program compiled for each target, as `compile_for` does, from where it is quickest to be had. Raises Unsupported, ToolchainError."""
-    program, interface = checked.program, Interface.of(checked.program)
-    watch = Stopwatch(before)
+    program, interface, stages = checked.program, _interface_of(checked.program), Stopwatch(before).stages
     prepared: Prepared = {}
     parts = []
     for target in targets:
@@ -98,11 +110,11 @@ def compiled(
         known = (key.name, program.interface_digest)
         part = _parts.get(known)
         if part is None:
-            part = _from_disk_or_compiler(checked, target, options, key, interface, watch.stages, prepared, telemetry)
+            part = _from_disk_or_compiler(checked, target, options, key, interface, stages, prepared, telemetry)
             _parts.put(known, replace(part, stages=Stages()) if part.stages else part, _size(part))
         elif telemetry is not None:
             telemetry.artifact_cache_hits += 1
-        parts.append(part if part.stages else replace(part, stages=watch.stages))
+        parts.append(part if part.stages or not stages else replace(part, stages=stages))
     return Artifact(interface, tuple(parts), checked.capabilities, program.code_digest, program.interface_digest)
 
 

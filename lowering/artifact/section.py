@@ -165,7 +165,10 @@ class Section:
         """The next figures by name."""
         if not count:
             return {}
-        made = {self.string(name): ((high << 32 | low) ^ _SIGN) - _SIGN for name, low, high in self.take("numbers", count)}
+        strings, most = self.strings, 0 if self._long else len(self.strings)
+        made = {
+            (strings[name] if name < most else self.string(name)): ((high << 32 | low) ^ _SIGN) - _SIGN for name, low, high in self.take("numbers", count)
+        }
         if len(made) != count:
             raise self.fault("two figures in one place have one name")
         return made
