@@ -128,7 +128,7 @@ HOST: Final = (
     Plant(
         "missed_barrier",
         "Code before and after a barrier is run as one stretch, chunk by chunk.",
-        "vyre_py.lowering.llvm.cpu.regions",
+        "vyre_py.lowering.llvm.cpu.plan.regions",
         "shared = [SYNCHRONISES[type(s)] for s in body]",
         "shared = [SYNCHRONISES[type(s)] and s.binds for s in body]",
         Generated("cpu"),

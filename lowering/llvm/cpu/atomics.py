@@ -12,14 +12,15 @@ from typing import Final
 from vyre_py.ir.check.facts import uses
 from vyre_py.ir.language.nodes import Atomic, Fence, Space
 from vyre_py.ir.language.op import RELAXED, AtomicOp, Scope
-from vyre_py.ir.language.types import Type
+from vyre_py.ir.language.types import Type, u32
 from vyre_py.lowering.llvm.atomics import atomic_operation, new_element
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
 from vyre_py.lowering.llvm.cpu.narrow import WORD_BYTES
+from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.text import Writer
-from vyre_py.lowering.llvm.types import bits_type, llvm_type, number
+from vyre_py.lowering.llvm.types import llvm_type, number
 
 __all__ = ["Atomics"]
 
@@ -32,7 +33,6 @@ _REDUCTIONS: Final[Mapping[str, tuple[str, str, str]]] = {
 _NEUTRAL_FLOATS: Final[Mapping[str, float]] = {"add": -0.0, "min": math.nan, "max": math.nan}
 # So many atomics of workgroup memory are written out where they stand.
 _INLINE: Final = 4
-_STACK_BYTES: Final = 16  # what the stack is aligned to anyway
 
 
 def _at(w: Writer, element: str, pointer: str, number: str) -> str:
@@ -53,7 +53,8 @@ class Atomics:
         self.state = memories.state
         self.w = memories.w
         self._uses = uses(self.state.program)
-        self._slots: dict[tuple[str, str], str] = {}
+        self._slots: dict[tuple[str, str, bool], str] = {}
+        self._left = ""  # the lanes that a loop has still to do
         self._defined: set[str] = set()
         self._count = sum([isinstance(s, Atomic) and s.memory.space is Space.WORKGROUP for s in self.state.program.body])
 
@@ -139,7 +140,7 @@ class Atomics:
         w, t = self.w, s.memory.type
         mask, offsets = self.memories.everywhere(spot), self.memories.offsets(spot)
         vectors = [o.name if o.is_uniform else w.vector(o) for o in operands]
-        old = self._spill("old", llvm_type(t, self.state.width), "zeroinitializer") if wanted else ""
+        old = self._spill(s, "old", t, "zeroinitializer") if wanted else ""
 
         def every() -> None:
             self._every(s, offsets, operands, vectors, old)
@@ -155,39 +156,30 @@ class Atomics:
             w.by_mask(mask, every, some)
         if not wanted:
             return self._nothing(t)
-        return w.varying(t, w.let(f"load {llvm_type(t, self.state.width)}, ptr {old}"))
+        return w.varying(t, w.let(f"load {llvm_type(t, self.state.width)}, ptr {old}, align {AREA_ALIGN}"))
 
     def _every(self, s: Atomic, offsets: str, operands: Sequence[LaneValue], vectors: Sequence[str], old: str) -> None:
         """All lanes', two at a time: by a loop where the kernel has few of them, else by a call."""
-        w, t, width, base = self.w, s.memory.type, self.state.width, self.memories.pointers[s.memory]
-        numbers = bits_type(32, width)
+        w, base, at = self.w, self.memories.pointers[s.memory], self._spill(s, "offsets", u32, offsets)
+        spilled, varies = self._spilled(s, operands, vectors), [not o.is_uniform for o in operands]
         if self._count <= _INLINE:
-            spilled = self._spilled(t, operands, vectors)
-            self._by_twos(w, s, base, self._spill("offsets", numbers, offsets), spilled, [not o.is_uniform for o in operands], old)
+            self._by_twos(w, s, base, at, spilled, varies, old)
             return
-        given = [llvm_type(t, 1 if o.is_uniform else width) for o in operands]
-        name = "_".join(["lanes", s.op.name, t.name, str(width), *["all" if o.is_uniform else "each" for o in operands], *(["old"] if old else [])])
-        arguments = [("ptr", base), (numbers, offsets), *zip(given, vectors, strict=True), *([("ptr", old)] if old else [])]
+        given = ["ptr" if vector else llvm_type(s.memory.type) for vector in varies]
+        name = "_".join(["lanes", s.op.name, s.memory.type.name, str(self.state.width), *["each" if v else "all" for v in varies], *(["old"] if old else [])])
+        arguments = [("ptr", base), ("ptr", at), *zip(given, spilled, strict=True), *([("ptr", old)] if old else [])]
         w.line(f"call void @{name}({', '.join(' '.join(argument) for argument in arguments)})")
         if name not in self._defined:
             self._defined.add(name)
             self._define(s, name, given, bool(old))
 
     def _define(self, s: Atomic, name: str, given: Sequence[str], old: bool) -> None:
-        """The function `void f(ptr, <W x i32>, operands, ptr)`, which makes an atomic for all lanes; `given` has the types of the operands, and `old` says that
-        it takes memory for what was there before."""
-        w, numbers = Writer(self.w.module), bits_type(32, self.state.width)
-
-        def spilled(type_: str, parameter: str) -> str:
-            slot = w.local(type_, align=_STACK_BYTES)
-            w.line(f"store {type_} {parameter}, ptr {slot}, align {_STACK_BYTES}")
-            return slot
-
-        varies = [type_.startswith("<") for type_ in given]
-        operands = [spilled(type_, f"%x{k}") if vector else f"%x{k}" for k, (type_, vector) in enumerate(zip(given, varies, strict=True))]
-        self._by_twos(w, s, "%base", spilled(numbers, "%at"), operands, varies, "%old" if old else "")
+        """The function `void f(ptr, ptr, operands, ptr)`, which makes an atomic for all lanes, given an array, where numbers of elements are, operands or where
+        they are, and memory for what was there before if `old` says so; `given` has the types of the operands."""
+        w, operands = Writer(self.w.module), [f"%x{k}" for k in range(len(given))]
+        self._by_twos(w, s, "%base", "%at", operands, [type_ == "ptr" for type_ in given], "%old" if old else "")
         w.end("ret void")
-        taken = ", ".join(["ptr %base", f"{numbers} %at", *[f"{type_} %x{k}" for k, type_ in enumerate(given)], *(["ptr %old"] if old else [])])
+        taken = ", ".join(["ptr %base", "ptr %at", *map(" ".join, zip(given, operands, strict=True)), *(["ptr %old"] if old else [])])
         w.module.define(w.function(f"define internal void @{name}({taken}) noinline nounwind willreturn memory(argmem: readwrite)"))
 
     def _by_twos(self, w: Writer, s: Atomic, base: str, at: str, operands: Sequence[str], varies: Sequence[bool], old: str) -> None:
@@ -218,9 +210,10 @@ class Atomics:
         """A loop over the lanes that are on and inside, which takes them from the lowest bit of the mask."""
         w, t, width = self.w, s.memory.type, self.state.width
         bits = f"i{width}"
-        offsets = self._spill("offsets", f"<{width} x i32>", offsets)
-        spilled = self._spilled(t, operands, vectors)
-        left = self._spill("left", bits, w.mask_bits(mask))
+        offsets = self._spill(s, "offsets", u32, offsets)
+        spilled = self._spilled(s, operands, vectors)
+        left = self._left = self._left or w.local(bits)
+        w.line(f"store {bits} {w.mask_bits(mask)}, ptr {left}")
         head, body, done = w.label("lanes"), w.label("lane"), w.label("lanesdone")
         w.block(head)
         now = w.let(f"load {bits}, ptr {left}")
@@ -236,16 +229,20 @@ class Atomics:
         w.jump(head)
         w.block(done)
 
-    def _spilled(self, t: Type, operands: Sequence[LaneValue], vectors: Sequence[str]) -> list[str]:
+    def _spilled(self, s: Atomic, operands: Sequence[LaneValue], vectors: Sequence[str]) -> list[str]:
         """Operands that differ between lanes, in memory, and those that do not."""
-        vector = llvm_type(t, self.state.width)
-        return [x if o.is_uniform else self._spill(f"operand {k}", vector, x) for k, (x, o) in enumerate(zip(vectors, operands, strict=True))]
+        pairs = enumerate(zip(vectors, operands, strict=True))
+        return [x if o.is_uniform else self._spill(s, f"operand {k}", s.memory.type, x) for k, (x, o) in pairs]
 
-    def _spill(self, role: str, type_: str, name: str) -> str:
-        """A local that holds a vector, for lanes to be taken by number. Every atomic uses the same ones, so that many don't fill the stack."""
-        slot = self._slots.get((role, type_)) or self.w.local(type_)
-        self._slots[role, type_] = slot
-        self.w.line(f"store {type_} {name}, ptr {slot}")
+    def _spill(self, s: Atomic, role: str, type_: Type, name: str) -> str:
+        """Memory that holds a vector, for lanes to be taken by number. Every atomic uses the same, so that many don't fill the stack. For workgroup
+        arrays it is of the thread's scratch memory, too: processors take what lies a multiple of 4 KiB away for the array."""
+        vector, size, within = llvm_type(type_, self.state.width), type_.size_bytes, s.memory.space is Space.WORKGROUP
+        slot = self._slots.get((role, vector, within), "")
+        if not slot:
+            slot = self.state.area(f"%spilled{len(self._slots)}", self.state.width * size) if within else self.w.local(vector, align=AREA_ALIGN)
+        self._slots[role, vector, within] = slot
+        self.w.line(f"store {vector} {name}, ptr {slot}, align {AREA_ALIGN}")
         return slot
 
     def _pick(self, type_: str, slot: str, lane: str) -> str:

@@ -40,7 +40,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bool_, u32
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.llvm.cpu.memory import Memories
-from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
+from vyre_py.lowering.llvm.cpu.plan.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability, calculate, variability_of
 
 __all__ = ["Interior", "find_interior", "goes_along_rows", "inside_turns"]

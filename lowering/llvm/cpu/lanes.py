@@ -40,6 +40,7 @@ from vyre_py.ir.language.nodes import (
     Subgroup,
     UniformLoad,
     Unpack,
+    Value,
     Var,
     Variable,
     const,
@@ -56,7 +57,7 @@ from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.micro_kernels import MicroKernels
 from vyre_py.lowering.llvm.cpu.permutes import Permutes
-from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
+from vyre_py.lowering.llvm.cpu.plan.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.cpu.strides import Strides, Turned
@@ -376,8 +377,7 @@ class _LaneWalk:
         state.base = w.let(f"mul i32 {w.let(f'trunc i64 {state.chunk} to i32')}, {state.width}")
         self._first_mask(following)
         self.memories.begin_chunk()
-        for value in region.imports:
-            state.values[value] = state.restore(value)
+        self._import(region)
         for variable, (type_, name) in uniform.items():
             w.line(f"store {type_} {name}, ptr {self.locals[variable][0]}")
         self._load_carried(region)
@@ -414,6 +414,29 @@ class _LaneWalk:
         w.end(f"br i1 {w.let(f'icmp ult i64 {more}, {end or state.chunks}')}, label %{head}, label %{leave}, !llvm.loop !0")
         w.block(leave)
         state.region, state.mask, state.chunk, state.base = None, None, "0", "0"
+
+    def _import(self, region: BarrierFreeRegion) -> None:
+        """The values of other regions: where they are computed again, all that they take has an earlier number."""
+        state, wanted = self.state, list(region.imports)
+        found, again = set[int](), dict[int, int]()
+        while wanted:
+            value = wanted.pop(0)
+            if value in found:
+                continue
+            found.add(value)
+            index = state.plan.again.get(value)
+            if index is None:
+                state.values[value] = state.restore(value)
+                continue
+            again[value] = index
+            wanted += [a.id for a in state.program.body[index].args if isinstance(a, Value) and state.is_elsewhere(a.id)]
+        for value in sorted(again):
+            s = state.program.body[again[value]]
+            if isinstance(s, Load):
+                self.memories.load(again[value], s)
+            else:
+                assert isinstance(s, Let)  # the plan has no others
+                self.let(again[value], s)
 
     def _hide_places(self) -> None:
         """At a border, reads where the chunk is anew, in a way that LLVM can't see through: it would compute the masks of borders ahead, for all chunks."""

@@ -30,7 +30,8 @@ from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.lowering.layout import Layout, SlotKind, lay_out
 from vyre_py.lowering.llvm.conversions import param_value
 from vyre_py.lowering.llvm.cpu.host_targets import HostTarget
-from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion, Plan, places_of, plan_regions
+from vyre_py.lowering.llvm.cpu.plan.recomputed import compute_again
+from vyre_py.lowering.llvm.cpu.plan.regions import BarrierFreeRegion, Plan, places_of, plan_regions
 from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.text import ModuleText
@@ -99,7 +100,8 @@ class State:
         self.width = width
         self.module = module
         self.w = LaneWriter(self.module, width, rows, width > host.lanes)
-        self.plan: Plan = plan_regions(self.program, self.uniformity, self.proven, width)
+        plan = plan_regions(self.program, self.uniformity, self.proven, width)
+        self.plan: Plan = compute_again(plan, self.program, self.uniformity, self.proven) if width > 1 else plan
         self.layout: Layout = lay_out(self.program, options)
         self.invocations = prod(self.program.workgroup)
         self.chunks = -(-self.invocations // width)
@@ -244,6 +246,10 @@ class State:
         """Whether a statement's result is stored for other regions."""
         value = -1 if statement.result is None else statement.result.id
         return value in self.plan.crossing and value not in self._queries and value not in self._places
+
+    def is_elsewhere(self, value: int) -> bool:
+        """Whether a value is one that a region has to import."""
+        return value in self.plan.crossing or value in self.plan.again or value in self._queries or value in self._places
 
     def _keep(self, value: int, held: LaneValue) -> None:
         """Stores a value for later regions: once where it is uniform, else as a scalar or a vector for each chunk."""

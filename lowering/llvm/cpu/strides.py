@@ -24,7 +24,7 @@ from vyre_py.ir.language.nodes import Atom, Get, Let, Load, Set, Space, Store, V
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.types import u32
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
-from vyre_py.lowering.llvm.cpu.regions import BarrierFreeRegion
+from vyre_py.lowering.llvm.cpu.plan.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, foreseen, known_value
 from vyre_py.lowering.llvm.types import memory_type
 
@@ -207,6 +207,8 @@ class Turned:
         state, body = self.state, self.state.program.body[region.start : region.stop]
         loads, stores = ([k for k, s in enumerate(body) if isinstance(s, kind)] for kind in (Load, Store))
         whole = state.invocations % state.width == 0 and state.width % _SIDE == 0 and state.chunks >= _SIDE
+        if any(value in state.plan.again for value in region.imports):
+            return None
         if not whole or len(loads) != 1 or len(stores) != 1 or state.plan.keeps_alive or state.plan.keeps_turn:
             return None
         load, store = body[loads[0]], body[stores[0]]

@@ -22,7 +22,7 @@ from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.llvm import large
 from vyre_py.lowering.llvm.cpu import host
 from vyre_py.lowering.llvm.cpu.lanes import LaneKernel, emit_lanes
-from vyre_py.lowering.llvm.cpu.regions import Escape, plan_regions
+from vyre_py.lowering.llvm.cpu.plan.regions import Escape, plan_regions
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 

@@ -12,6 +12,7 @@ loop over the chunks runs along memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from enum import IntFlag
 from itertools import pairwise
 from typing import Final
@@ -94,7 +95,8 @@ class Plan:
     `shared[i]` says that statement i belongs to the workgroup, `has_barriers` that any does; `regions` maps the first statement of each region
     to it. `escapes[i]` tells, for a statement that opens a block, how lanes leave that block apart from its other lanes; a break and a
     continue count in their loop, not beyond. `crossing` values and `carried` variables live across regions. `keeps_alive` says that lanes
-    that returned must be known to later regions; `keeps_turn` holds the workgroup's loops of which a turn may be left by some lanes.
+    that returned must be known to later regions; `keeps_turn` holds the workgroup's loops of which a turn may be left by some lanes. `again` has the values
+    that regions which import them compute again, and what they are computed from, with the statements that do it.
     """
 
     shared: tuple[bool, ...]
@@ -105,6 +107,7 @@ class Plan:
     keeps_alive: bool
     keeps_turn: frozenset[int]
     has_barriers: bool
+    again: Mapping[int, int] = field(default_factory=dict)
 
 
 def _owners(program: Program) -> tuple[list[int], list[int]]:
