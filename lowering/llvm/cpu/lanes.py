@@ -24,13 +24,11 @@ from vyre_py.ir.language.nodes import (
     Atomic,
     Barrier,
     Fence,
-    For,
     Get,
     GridBarrier,
     GridScan,
     Let,
     Load,
-    Loop,
     Pack,
     PackedProduct,
     Set,
@@ -42,26 +40,26 @@ from vyre_py.ir.language.nodes import (
     Unpack,
     Value,
     Var,
-    Variable,
     const,
 )
-from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.ops import GRID_FOLDS
 from vyre_py.ir.language.widths import whole_size
 from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.arrivals import meet
 from vyre_py.lowering.llvm.cpu.atomics import Atomics
 from vyre_py.lowering.llvm.cpu.host_targets import TARGETS, HostTarget
-from vyre_py.lowering.llvm.cpu.interior import Interior, find_interior, goes_along_rows
 from vyre_py.lowering.llvm.cpu.masks import CONTROL, Control, Frame
 from vyre_py.lowering.llvm.cpu.memory import Memories
 from vyre_py.lowering.llvm.cpu.micro_kernels import MicroKernels
+from vyre_py.lowering.llvm.cpu.neighbours import Neighbours
 from vyre_py.lowering.llvm.cpu.permutes import Permutes
+from vyre_py.lowering.llvm.cpu.plan.interior import find_interior
 from vyre_py.lowering.llvm.cpu.plan.regions import BarrierFreeRegion
 from vyre_py.lowering.llvm.cpu.rows import Rows
 from vyre_py.lowering.llvm.cpu.state import AREA_ALIGN, State
 from vyre_py.lowering.llvm.cpu.strides import Strides, Turned
-from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
+from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability, calculate
+from vyre_py.lowering.llvm.cpu.variables import Variables
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.legal import orders_memory
 from vyre_py.lowering.llvm.lines import LineTables, lines_of
@@ -85,11 +83,6 @@ _USUAL: Final = TARGETS["x86-64-v3"]
 # Where one in so many operations gathers or scatters, lanes gain less by the others than they lose: such an access takes about three times what it
 # does lane by lane, and any other operation an eighth. Measured with AVX2: rows of a sparse matrix, three gathers for two floating-point operations.
 _SCATTERED: Final = 3
-# Chunks along a row run together so many lanes at most, in which indices grow by less than 2^31; no fewer workgroups, since where they begin and end is looked
-# for first; and no more statements than these, which are written once more for it.
-_LONGEST_RUN: Final = 1 << 17
-_SHORTEST_RUN: Final = 4
-_LONGEST_IN_RUNS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +120,10 @@ class _LaneWalk:
         self.number = ""  # that of the workgroup
         self.has_interior = True
         self.border = self._border_lanes(border)
-        self.border_called = self.runs = False
-        self.locals: dict[int, tuple[str, Mask]] = {}  # variable -> its local, and the lanes on where it was declared
-        self.slots: dict[int, tuple[str, str]] = {}  # carried uniform variable -> the type and name of its slot
+        self.neighbours = Neighbours(self.memories, self.control, bool(self.border), self._region, self._call_run)
+        self.border_called = self.run_called = False
+        self.variables = Variables(self.state)
         self.totals: dict[int, str] = {}  # grid scan, by its index -> where what the workgroups so far come to is kept
-        self.saves: dict[int, tuple[Variable, int]] = {}  # carried varying variable -> its offset among the saved values
 
     def _border_lanes(self, lanes: int) -> int:
         """How many lanes the function has that chunks at a border are left to; 0 where there is none, since what they do lives on after it."""
@@ -161,7 +153,7 @@ class _LaneWalk:
         state.look()
         for axis, place in zip("xyz", places, strict=True):
             state.groups[f"workgroup_id.{axis}"] = w.let(f"load i32, ptr {place}")
-        many = self._rows(now) if self._has_rows() else ""
+        many = self.neighbours.rows(now) if self.neighbours.has_rows() else ""
         if not many:
             self.memories.begin_workgroup()
             if state.plan.keeps_alive:
@@ -176,119 +168,6 @@ class _LaneWalk:
         w.end(f"br label %{head}, !llvm.loop !0")
         w.block(done)
         w.end("ret void")
-
-    def _has_rows(self) -> bool:
-        """Whether a workgroup has rows of whole chunks, and no order among them."""
-        state, sizes = self.state, self.state.program.workgroup
-        if len(state.plan.regions) != 1 or state.width == 1 or not self.border or sizes[0] % state.width or not goes_along_rows(state.program):
-            return False
-        return sizes[1] * sizes[2] > 1 or self._may_run()
-
-    def _may_run(self) -> bool:
-        """Whether the body is short enough to be written once more, for runs, and has no loop, beside which tests of chunks cost nothing."""
-        body = self.state.program.body
-        return len(body) <= _LONGEST_IN_RUNS and not any(isinstance(s, (For, Loop)) for s in body)
-
-    def _rows(self, now: str) -> str:
-        """Runs neighbouring workgroups from `now` on row by row, along which memory lies; gives how many."""
-        w, state, first = self.w, self.state, self.state.groups["workgroup_id.x"]
-        left = w.let(f"sub i32 %nx, {first}")
-        left = w.call("i32", "llvm.umin.i32", ("i32", left), ("i32", str(_LONGEST_RUN // state.program.workgroup[0])))
-        rest = w.call("i64", "llvm.umin.i64", ("i64", w.let(f"sub i64 %end, {now}")), ("i64", w.let(f"zext i32 {left} to i64")))
-        many = w.let(f"trunc i64 {rest} to i32")
-        self.control.frames.append(Frame(len(state.program.body), None, "", True, True))
-        (region,) = state.plan.regions.values()
-        row, place = w.local("i64"), w.local("i32")
-        w.line(f"store i64 0, ptr {row}")
-        rows, groups, ran = w.label("row"), w.label("groups"), w.label("rowran")
-        w.block(rows)
-        chunk = w.let(f"load i64, ptr {row}")
-        end = w.let(f"add i64 {chunk}, {state.program.workgroup[0] // state.width}")
-        state.row = self._row_places(chunk)
-        low, high = self._run_of_row(region, chunk, first, many)
-        begin = w.let(f"select i1 {w.let(f'icmp eq i32 {low}, 0')}, i32 {high}, i32 0")
-        w.line(f"store i32 {begin}, ptr {place}")
-        w.branch(w.let(f"icmp ult i32 {begin}, {many}"), groups, ran)
-        w.block(groups)
-        number = w.let(f"load i32, ptr {place}")
-        state.groups["workgroup_id.x"] = w.let(f"add i32 {first}, {number}")
-        self._region(region, chunk, end)
-        more = w.let(f"add i32 {number}, 1")
-        if low != high:
-            more = w.let(f"select i1 {w.let(f'icmp eq i32 {more}, {low}')}, i32 {high}, i32 {more}")
-        w.line(f"store i32 {more}, ptr {place}")
-        w.end(f"br i1 {w.let(f'icmp ult i32 {more}, {many}')}, label %{groups}, label %{ran}, !llvm.loop !0")
-        w.block(ran)
-        w.line(f"store i64 {end}, ptr {row}")
-        leave = w.label("rowsran")
-        w.end(f"br i1 {w.let(f'icmp ult i64 {end}, {state.chunks}')}, label %{rows}, label %{leave}, !llvm.loop !0")
-        w.block(leave)
-        state.groups["workgroup_id.x"], state.row = first, None
-        return many
-
-    def _at(self, region: BarrierFreeRegion, group: str, chunk: str) -> Interior | None:
-        """Goes to a chunk of a workgroup along x; gives what holds there where it lies inside."""
-        state, w = self.state, self.w
-        state.groups["workgroup_id.x"], state.region, state.chunk = group, region, chunk
-        state.base = w.let(f"mul i32 {w.let(f'trunc i64 {chunk} to i32')}, {state.width}")
-        return find_interior(self.memories, region)
-
-    def _run_of_row(self, region: BarrierFreeRegion, chunk: str, first: str, many: str) -> tuple[str, str]:
-        """Runs workgroups of a row, from a chunk on, whose chunks all lie inside. Gives the first of them, 0 or 1, and the one behind them: 0 and 0 where
-        a row is short, where not all in the middle lie inside, or where the first chunk and the last do not tell."""
-        w, state = self.w, self.state
-        if not self._may_run():
-            return "0", "0"
-        begin = self._at(region, first, chunk)
-        if begin is None or begin.seldom or begin.ends is None:
-            return "0", "0"
-        places = [w.local("i32"), w.local("i32")]
-        for place in places:
-            w.line(f"store i32 0, ptr {place}")
-        long, some, found = w.label("long"), w.label("some"), w.label("found")
-        w.branch(w.let(f"icmp uge i32 {many}, {_SHORTEST_RUN}"), long, found)
-        w.block(long)
-        low, high, holds = self._ends_of_run(region, chunk, first, many)
-        w.branch(holds, some, found)
-        w.block(some)
-        for place, end in zip(places, (low, high), strict=True):
-            w.line(f"store i32 {end}, ptr {place}")
-        state.groups["workgroup_id.x"], state.chunk = first, chunk
-        self._call_on("run", f", i32 {low}, i32 {high}")
-        if not self.runs:
-            self.runs = True
-            _RunWalk(self).define()
-        w.block(found)
-        low, high = [w.let(f"load i32, ptr {place}") for place in places]
-        return low, high
-
-    def _ends_of_run(self, region: BarrierFreeRegion, chunk: str, first: str, many: str) -> tuple[str, str, str]:
-        """Leaves out the first and the last workgroup where they do not lie inside, and looks at the ends of the others; gives whether all inside are."""
-        w, each = self.w, self.state.program.workgroup[0] // self.state.width
-        last = w.let(f"add i64 {chunk}, {each - 1}")
-
-        def at(number: str, place: str) -> Interior:
-            found = self._at(region, w.let(f"add i32 {first}, {number}"), place)
-            assert found is not None  # it is of the same statements
-            return found
-
-        low = w.let(f"select i1 {at('0', chunk).condition}, i32 0, i32 1")
-        left_out = w.let(f"select i1 {at(w.let(f'sub i32 {many}, 1'), last).condition}, i32 0, i32 1")
-        high = w.let(f"sub i32 {many}, {left_out}")
-        begin, end = at(low, chunk), at(w.let(f"sub i32 {high}, 1"), last)
-        assert begin.ends is not None and end.ends is not None
-        holds = w.let(f"and i1 {begin.condition}, {end.condition}")
-        for (one, signed), (other, _) in zip(begin.ends, end.ends, strict=True):
-            order = "sge" if signed else "uge"
-            holds = w.let(f"and i1 {holds}, {w.let(f'icmp {order} i32 {other}, {one}')}")
-        return low, high, holds
-
-    def _row_places(self, chunk: str) -> tuple[str, str, str]:
-        """Where a row begins that begins with a chunk: its local index, and its places along y and z."""
-        w, (x, y, _) = self.w, self.state.program.workgroup
-        first = w.let(f"mul i32 {w.let(f'trunc i64 {chunk} to i32')}, {self.state.width}")
-        row = w.let(f"udiv i32 {first}, {x}")
-        return first, w.let(f"urem i32 {row}, {y}"), w.let(f"udiv i32 {row}, {y}")
 
     def _begin_scans(self) -> None:
         """Locals of the function: the launch runs the grid by one call."""
@@ -366,8 +245,7 @@ class _LaneWalk:
         """A loop over the chunks of the workgroup, or over those from `first` to before `end`."""
         w, state = self.w, self.state
         w.place = self.lines.head
-        # Read before any chunk writes: every chunk begins with the same.
-        uniform = {v: (type_, w.let(f"load {type_}, ptr {slot}")) for v in region.reads if v in self.slots for type_, slot in (self.slots[v],)}
+        shared = self.variables.shared(region)
         counter = w.local("i64")
         w.line(f"store i64 {first}, ptr {counter}")
         head, done, following = w.label("chunk"), w.label("chunkdone"), w.label("chunknext")
@@ -378,9 +256,8 @@ class _LaneWalk:
         self._first_mask(following)
         self.memories.begin_chunk()
         self._import(region)
-        for variable, (type_, name) in uniform.items():
-            w.line(f"store {type_} {name}, ptr {self.locals[variable][0]}")
-        self._load_carried(region)
+        self.variables.share(shared)
+        self.variables.load_carried(region)
         interior = find_interior(self.memories, region) if self.has_interior else None
         if interior is not None:
             within, border = w.label("interior"), w.label("border")
@@ -406,7 +283,7 @@ class _LaneWalk:
         if interior is not None:  # few chunks are at a border
             state.groups, (state.work, state.gathers, state.widest, state.parts) = groups, counted
         w.block(done)
-        self._save_carried(region)
+        self.variables.save_carried(region)
         w.block(following)
         more = w.let(f"add i64 {state.chunk}, 1")
         w.line(f"store i64 {more}, ptr {counter}")
@@ -457,6 +334,13 @@ class _LaneWalk:
             self.border_called = True
             _BorderWalk(self).define()
 
+    def _call_run(self, low: str, high: str) -> None:
+        """Leaves chunks that all lie inside to a function of its own: those of the workgroups from one to before another, along x."""
+        self._call_on("run", f", i32 {low}, i32 {high}")
+        if not self.run_called:
+            self.run_called = True
+            _RunWalk(self).define()
+
     def _call_on(self, function: str, given: str = "") -> None:
         """Calls a function that goes on from the chunk."""
         places = [f"ptr {name}" for name in ("%block", *self.buffers())] + [f"i64 {self.state.chunk}"]
@@ -498,74 +382,19 @@ class _LaneWalk:
             w.branch(w.any(state.mask), on, following)
             w.block(on)
 
-    # ---- variables
-
-    def _is_uniform(self, variable: int) -> bool:
-        return self.state.uniformity.variables[variable] <= Level.WORKGROUP
-
-    def _type(self, variable: Variable) -> str:
-        return llvm_type(variable.type, 1 if self._is_uniform(variable.id) else self.state.width)
+    # ---- statements
 
     def var(self, index: int, s: Var) -> int:
-        """Declares a variable: a local, and a slot beyond it where other regions see it."""
-        variable = s.variable
-        local = self.w.local(self._type(variable))
-        self.locals[variable.id] = (local, self.state.mask)
-        if variable.id in self.state.plan.carried:
-            if self._is_uniform(variable.id):
-                self.slots[variable.id] = (self._type(variable), self.w.local(self._type(variable)))
-            else:
-                self.saves[variable.id] = (variable, self.state.save_space(self._save_bytes(variable)))
-        self._assign(variable, self.state.operand(s.args[0]), None)
-        return index + 1
+        """Declares a variable."""
+        return self.variables.var(index, s)
 
     def get(self, index: int, s: Get) -> int:
         """Reads a variable."""
-        uniform = self._is_uniform(s.variable.id)
-        name = self.w.let(f"load {self._type(s.variable)}, ptr {self.locals[s.variable.id][0]}")
-        self.state.bind(s, LaneValue(Variability.UNIFORM, s.variable.type, name) if uniform else self.w.varying(s.variable.type, name))
-        return index + 1
+        return self.variables.get(index, s)
 
     def set(self, index: int, s: Set) -> int:
-        """Changes a variable in the lanes that are on: all that there are in its scope, or some."""
-        declared = self.locals[s.variable.id][1]
-        self._assign(s.variable, self.state.operand(s.args[0]), None if declared == self.state.mask else self.state.mask)
-        return index + 1
-
-    def _assign(self, variable: Variable, value: LaneValue, mask: Mask) -> None:
-        w, type_, local = self.w, self._type(variable), self.locals[variable.id][0]
-        if self._is_uniform(variable.id):
-            name = w.scalar(value, self.state.mask)
-            # At once, since a chunk in which no lane is left must not write what it does not know.
-            if variable.id in self.slots:
-                w.line(f"store {type_} {name}, ptr {self.slots[variable.id][1]}")
-        else:
-            self.state.fill(variable.type.bits)
-            name = w.vector(value)
-            if mask is not None:
-                name = w.blend(type_, mask, name, w.let(f"load {type_}, ptr {local}"))
-        w.line(f"store {type_} {name}, ptr {local}")
-
-    def _save_bytes(self, variable: Variable) -> int:
-        return variable.type.size_bytes * self.state.width
-
-    def _load_carried(self, region: BarrierFreeRegion) -> None:
-        for number in region.reads:
-            if number in self.saves:
-                variable, offset = self.saves[number]
-                size = self._save_bytes(variable)
-                found = self.state.load_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), min(size, AREA_ALIGN))
-                self.w.line(f"store {self._type(variable)} {found}, ptr {self.locals[number][0]}")
-
-    def _save_carried(self, region: BarrierFreeRegion) -> None:
-        for number in region.writes:
-            if number in self.saves:
-                variable, offset = self.saves[number]
-                size = self._save_bytes(variable)
-                now = self.w.let(f"load {self._type(variable)}, ptr {self.locals[number][0]}")
-                self.state.store_elements(variable.type, self.state.width, self.state.saved_pointer(offset, size), now, min(size, AREA_ALIGN))
-
-    # ---- the rest
+        """Changes a variable."""
+        return self.variables.set(index, s)
 
     def let(self, index: int, s: Let) -> int:
         """A calculation, or a question where the invocation is."""
@@ -749,7 +578,7 @@ class _RunWalk(_ChunkWalk):
 
     def _go_on(self, region: BarrierFreeRegion) -> None:
         w, state = self.w, self.state
-        state.row = self._row_places("%chunk")
+        state.row = self.neighbours.row_places("%chunk")
         first, each = state.groups["workgroup_id.x"], state.program.workgroup[0] // state.width
         begin, end = [w.let(f"mul i64 {w.let(f'zext i32 {group} to i64')}, {each}") for group in ("%low", "%high")]
         counter = w.local("i64")
@@ -761,7 +590,7 @@ class _RunWalk(_ChunkWalk):
         state.along = w.let(f"add i32 {w.let(f'mul i32 {first}, {state.program.workgroup[0]}')}, {passed}")
         number = w.let(f"udiv i64 {now}, {each}")
         group = w.let(f"add i32 {first}, {w.let(f'trunc i64 {number} to i32')}")
-        interior = self._at(region, group, w.let(f"add i64 %chunk, {w.let(f'urem i64 {now}, {each}')}"))
+        interior = self.neighbours.at(region, group, w.let(f"add i64 %chunk, {w.let(f'urem i64 {now}, {each}')}"))
         assert interior is not None  # it is of the caller's statements
         self.memories.begin_chunk()
         state.known, state.inside = interior.values, interior.inside

@@ -33,8 +33,8 @@ from vyre_py.ir.language.nodes import (
     Value,
 )
 from vyre_py.ir.language.types import Type
-from vyre_py.lowering.llvm.cpu.interior import Interior, inside_turns
 from vyre_py.lowering.llvm.cpu.memory import Memories
+from vyre_py.lowering.llvm.cpu.plan.interior import Interior, inside_turns
 from vyre_py.lowering.llvm.cpu.plan.regions import Escape, beyond
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Mask, Variability, calculate
 from vyre_py.lowering.llvm.idioms import suffix
