@@ -12,12 +12,15 @@ from tree import ROOT, on_path
 on_path()
 
 from vyre_py.ir.language.dims import evaluate_dim  # noqa: E402 - the path above must stand first
-from vyre_py.ir.language.nodes import For, Statement, TileLoad, TileStore  # noqa: E402 - as above
+from vyre_py.ir.language.nodes import For, Statement, TileLoad, TileStore, WarpgroupRegisters  # noqa: E402 - as above
 from vyre_py.ir.language.program import Program  # noqa: E402 - as above
+from vyre_py.ir.language.types import bf16  # noqa: E402 - as above
 from vyre_py.ir.text.parser import parse  # noqa: E402 - as above
+from vyre_py.lowering.tiles.cores import for_rings  # noqa: E402 - as above
 from vyre_py.lowering.tiles.rings import Ring, RingPlan  # noqa: E402 - as above
 from vyre_py.lowering.tiles.tensor import WARP, accumulators, invocations_for  # noqa: E402 - as above
 from vyre_py.lowering.tiles.tile_layout import Line, TileLayout, invocation_grid  # noqa: E402 - as above
+from vyre_py.ops.products import TILES, matmul  # noqa: E402 - as above
 
 __all__ = ["PICTURES"]
 
@@ -130,6 +133,42 @@ def ring() -> str:
     return picture.svg()
 
 
+def roles() -> str:
+    """What the warpgroups of a workgroup do meanwhile where one of them copies, and which strips they have."""
+    product = matmul(bf16, tiles="large")
+    made = for_rings(product, "the picture", _ROOM_BYTES * 2 - (32 << 10), wide=True, warpgroups=True, boxes=True)
+    few, many = [s.count for s in made.body if isinstance(s, WarpgroupRegisters)]
+    count = next(evaluate_dim(m.shape[0], {}) for m in made.memories if m.name.startswith("tile:arrivals"))
+    rows, columns, _ = TILES["large"]
+    turns, wide, tall, left = 5, 72, 34, 190  # a place of the grid of so many turns, and the first one of the next
+    picture = Picture(left + wide * (turns + 2) + 10, 70 + tall * (count + 3) + 90, "Who does what in a workgroup of three warpgroups")
+
+    def name(turn: int) -> str:
+        return f"turn {turn}" if turn < turns else f"next {turn - turns}"
+
+    heads = [("copies", f"{few} registers"), *[(f"rows {rows // 2 * k} to {rows // 2 * (k + 1) - 1}", f"{many} registers") for k in range(2)]]
+    for number, (what, registers) in enumerate(heads):
+        picture.text(10, 62 + tall * number, f"{what}, {registers}")
+    for strip in range(count):
+        picture.text(10, 72 + tall * (strip + len(heads)), f"strip {strip}")
+    for column in range(turns + 2):
+        x, at, stores, waits = left + wide * column, min(column, turns), column == turns, column > turns
+        begun = at - 1 + count  # into the strip of the turn before, which both have given back
+        picture.text(x + wide / 2, 30, "stores" if stores else name(at), anchor="middle")
+        picture.labelled(x, 40, wide, tall, ["waits" if waits else name(begun)], PALE if waits else MIDDLE)
+        for k in range(2):
+            picture.labelled(x, 40 + tall * (k + 1), wide, tall, [f"{rows // 2} x {columns}" if stores else name(at)], WARM if stores else DARK)
+        for strip in range(count):
+            use = at + (strip - at) % count  # the turn that it is filled for
+            fill = DARK if use == at and not stores else MIDDLE if use == begun and not waits else LIGHT
+            picture.labelled(x, 50 + tall * (strip + len(heads)), wide, tall, [name(use)], fill)
+    picture.legend(left, 70 + tall * (count + len(heads)), [
+        (DARK, "multiplied"), (MIDDLE, "its copy begins, once both warpgroups have done with the strip"), (LIGHT, "on its way, or there"),
+        (WARM, "sums are stored, while factors of the next place of the grid come"),
+    ])  # fmt: skip
+    return picture.svg()
+
+
 def rates() -> str:
     """What the steps of the page come to on an H200: the committed figures."""
     text = (ROOT / "docs" / "beside" / "figures.md").read_text(encoding="utf-8")
@@ -155,4 +194,4 @@ def rates() -> str:
     return picture.svg()
 
 
-PICTURES: Final[dict[str, Callable[[], str]]] = {f"docs/pictures/tiles-{make.__name__}.svg": make for make in (walk, holders, ring, rates)}
+PICTURES: Final[dict[str, Callable[[], str]]] = {f"docs/pictures/tiles-{make.__name__}.svg": make for make in (walk, holders, ring, roles, rates)}
