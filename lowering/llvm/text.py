@@ -64,9 +64,18 @@ class ModuleText:
         self.tails += [f"!{number} = distinct !{{!{number}, !{number + 1}}}", f"!{number + 1} = !{{{hint}}}"]
         return f", !llvm.loop !{number}"
 
+    def apart(self) -> tuple[str, str] | None:
+        """Two modules, of the first function and of all others; None where there is no other, or where they would share more than names of memory."""
+        if len(self.functions) == 1 or self._helpers or self.line_tables is not None or any(" internal " in one for one in self._globals):
+            return None
+        return self._text(self.functions[:1]), self._text(self.functions[1:])
+
     def __str__(self) -> str:
+        return self._text(self.functions)
+
+    def _text(self, functions: list[str]) -> str:
         named = [f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self.named.items()]
-        parts = (self.heads, self._globals, sorted(self._declarations), self._helpers, self.functions, self.tails, named)
+        parts = (self.heads, self._globals, sorted(self._declarations), self._helpers, functions, self.tails, named)
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 

@@ -186,7 +186,7 @@ class _CoresRewrite(RoleRewrite):
     def take(self, index: int) -> None:
         """Takes in old statement `index`."""
         s = self.begin(index)
-        if index in self._plan.skipped:
+        if index in self._plan.skipped or index in self._idle:
             return
         if (layout := self._stores_gathered(s)) is not None:
             assert isinstance(s, TileStore) and isinstance(s.value, Value)  # what is stored so
@@ -239,7 +239,7 @@ class _CoresRewrite(RoleRewrite):
             self._begin_turns(loop, s, partial(self._begin_copies, s, ring), lambda value, strip: self._copy_ahead(s, ring, value, self.atom(s.args[2]), strip))
             return
         start, stop, step = [self.atom(a) for a in s.args]
-        self._begin_products(ring)
+        self._begin_products(loop, ring)
         if self._plan.block_of(loop) >= 0:
             self.barrier()  # others may still load from the strips
         if ring.freed is None:
@@ -376,9 +376,9 @@ class _CoresRewrite(RoleRewrite):
             self.copy_async(strip.memory, (to, word(lane)), value)
 
     def _sources(self, s: TileLoad, lanes: int, row: Atom, column: Atom) -> list[tuple[Atom, ...]]:
-        """The indices of the elements of a group."""
+        """The indices of the elements of a group. Those of a row past the last one may be any: nobody keeps them."""
         *outer, last = [self.atom(a) for a in s.indices]
-        indices = [self.beyond(offset, row) if extent else offset for offset, extent in zip(outer, s.extents, strict=False)]
+        indices = [self.beyond(offset, row, extent) if extent else offset for offset, extent in zip(outer, s.extents, strict=False)]
 
         def there(index: Atom) -> Atom:
             return index if self._is_absent is None else self.m("select", self._is_absent, outside(index.type), index)
@@ -386,4 +386,4 @@ class _CoresRewrite(RoleRewrite):
         if s.memory in self._views:
             group = self.m("add", self.m("shr", last, lanes.bit_length() - 1), self.m.cast(column, last.type) if last.type is not u32 else column)
             return [(*indices, there(group), word(lane)) for lane in range(lanes)]
-        return [(*indices, there(self.beyond(last, self.m("add", self.m("mul", column, lanes), lane)))) for lane in range(lanes)]
+        return [(*indices, there(self.beyond(last, self.m("add", self.m("mul", column, lanes), lane), s.extents[-1]))) for lane in range(lanes)]

@@ -255,9 +255,9 @@ class _CpuRewrite(Rewrite):
             return offset
         return word(min(offset.bits, MAX_ELEMENTS)) if isinstance(offset, Const) else self.m("min", offset, word(MAX_ELEMENTS))
 
-    def beyond(self, offset: Atom, element: Atom) -> Atom:
+    def beyond(self, offset: Atom, element: Atom, extent: int = 0) -> Atom:
         """The sum, of a u32 as it is."""
-        return self.m("add", offset, element) if offset.type is u32 else super().beyond(offset, element)
+        return self.m("add", offset, element) if offset.type is u32 else super().beyond(offset, element, extent)
 
     def take(self, index: int) -> None:
         """Takes in old statement `index`."""

@@ -59,7 +59,7 @@ from vyre_py.lowering.tiles.exchange import Exchanger, LazyRegisters, Registers,
 from vyre_py.lowering.tiles.folds import reduced, scanned
 from vyre_py.lowering.tiles.products import multiplied
 from vyre_py.lowering.tiles.tensor import is_modelled
-from vyre_py.lowering.tiles.tile_layout import InvocationGrid, TileLayout, invocation_grid, shapes_of
+from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Multiples, TileLayout, invocation_grid, shapes_of
 
 __all__ = ["Rewrite", "without_tiles"]
 
@@ -118,6 +118,7 @@ class Rewrite(Exchanger):
         exchanged = {a.type.scalar for s in program.body if isinstance(s, Tile) for a in s.values if a.type.is_tile}
         super().__init__(program, target, invocations, memory_bytes // max(1, len(exchanged)), least_bytes, lanes)
         self._tiles: dict[int, Shared] = {}
+        self._multiples = Multiples(self.body)
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         self._ordered = _ordered(program)
         self._lazy: list[Registers] = []
@@ -298,7 +299,7 @@ class Rewrite(Exchanger):
         """The index along an axis of a memory, in the offset's type; outside, with `once`, for what is not this invocation's, and unless `whole` for what is
         past the extent."""
         element = self.element(layout, shape, axis, register)
-        index = self.beyond(offset, element)
+        index = self.beyond(offset, element, 0 if layout.is_ragged(shape, axis, register) else shape[axis])
         condition: Atom | None = None
         if not whole and layout.is_ragged(shape, axis, register):
             condition = self.m("lt", element, word(shape[axis]))
@@ -310,14 +311,15 @@ class Rewrite(Exchanger):
         """An offset of a tile along an axis, of its type: another one may stand for it where both are past the end of every memory."""
         return offset
 
-    def beyond(self, offset: Atom, element: Atom) -> Atom:
-        """The index so many elements, a u32, beyond an offset, in the offset's type. A sum that wraps is outside."""
+    def beyond(self, offset: Atom, element: Atom, extent: int = 0) -> Atom:
+        """The index so many elements, a u32, beyond an offset, in the offset's type. A sum that wraps is outside. Of elements before an `extent`, unless 0,
+        none wraps that lies behind a multiple of as many: the power of two at which indices wrap is one, too."""
         type_ = offset.type
         if isinstance(element, Const) and not element.bits:
             return offset
         step = element if type_ is u32 else self.m.cast(element, type_)
         index = self.m("add", offset, step)
-        return index if type_.is_signed else self.m("select", self.m("lt", index, step), outside(type_), index)
+        return index if type_.is_signed or 0 < extent <= self._multiples.of(offset) else self.m("select", self.m("lt", index, step), outside(type_), index)
 
     def _tile_load(self, s: TileLoad) -> bool:
         self._order(s.memory)

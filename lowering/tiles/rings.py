@@ -38,7 +38,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
 from vyre_py.lowering.tiles.tensor import HELD_BYTES, WARP, LaneSums, cores_take, lane_sums, warpgroups_take
-from vyre_py.lowering.tiles.viewed import Multiples
+from vyre_py.lowering.tiles.tile_layout import Multiples
 
 __all__ = ["GROUPS", "GROUP_BYTES", "Ring", "RingPlan", "RingTooLarge", "Strip", "lanes_of", "padded"]
 
@@ -162,7 +162,7 @@ class RingPlan:
     def __init__(self, program: Program, invocations: int, ring_bytes: int, *, warpgroups: bool) -> None:
         self._program, self._invocations, self._ring_bytes, self._warpgroups = program, invocations, ring_bytes, warpgroups
         self._made_by: dict[int, int] = {s.result.id: index for index, s in enumerate(program.body) if s.result is not None}
-        self.multiple = Multiples(program).of
+        self.multiple = Multiples(program.body).of
         try:
             self._plan_all(stay=True)
         except RingTooLarge:

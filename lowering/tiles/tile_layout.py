@@ -9,21 +9,22 @@ tiles of one shape.
 
 The last register along an axis may stand for an element past the extent, where T does not divide it. What it holds there is never seen.
 
-Whatever the layout, the element of a register along an axis is a place that the invocation has on a `Line`, and a number beyond it.
+Whatever the layout, the element of a register along an axis is a place that the invocation has on a `Line`, and a number beyond it. Where the first element
+of a tile lies in a memory is an offset; what those are `Multiples` of says which groups of elements are neighbours there, and which sums cannot wrap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from math import gcd, prod
 from typing import Final
 
 from vyre_py.ir.data_classes import dataclass
-from vyre_py.ir.language.nodes import Tile, Var
+from vyre_py.ir.language.nodes import Atom, Const, For, Let, Statement, Tile, Value, Var
 from vyre_py.ir.language.program import Program
 
-__all__ = ["NOT_SHARED", "InvocationGrid", "TileLayout", "Line", "invocation_grid", "power_of_two", "shapes_of"]
+__all__ = ["NOT_SHARED", "InvocationGrid", "Line", "Multiples", "TileLayout", "invocation_grid", "power_of_two", "shapes_of"]
 
 _LEAST: Final = 32  # invocations
 _MOST: Final = 256  # what every device of WebGPU has
@@ -31,6 +32,10 @@ _HELD: Final = 32  # elements of the largest tile that an invocation holds, wher
 _NEIGHBOURS: Final = 32  # that load what lies side by side
 _FEW: Final = 16
 _FEWEST: Final = 8
+
+_MOST_POWER: Final = 1 << 31
+_DEEPEST: Final = 8
+_RULES: Final[Mapping[str, Callable[..., int]]] = {"add": gcd, "sub": gcd, "mul": lambda a, b: a * b, "min": gcd, "max": gcd}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,31 @@ class InvocationGrid(TileLayout):
         """Whether a register along an axis is past the extent in some invocations."""
         together = self.neighbours(shape, axis)
         return (register // together + 1) * self.along(shape)[axis] * together > shape[axis]
+
+
+class Multiples:
+    """Which powers of two the offsets of a Program are multiples of, whatever runs. Of a `body` that grows, statements are taken in when somebody asks."""
+
+    def __init__(self, body: Sequence[Statement]) -> None:
+        self._body, self._seen = body, 0
+        self._made_by: dict[int, Statement] = {}
+
+    def of(self, atom: Atom, depth: int = _DEEPEST) -> int:
+        """A power of two that an offset is known to be a multiple of, up to wrapping."""
+        if isinstance(atom, Const):
+            return atom.bits & -atom.bits or _MOST_POWER
+        if not isinstance(atom, Value) or not depth:
+            return 1
+        for s in islice(self._body, self._seen, None):
+            if s.result is not None:
+                self._made_by[s.result.id] = s
+        self._seen = len(self._body)
+        s = self._made_by[atom.id]
+        if isinstance(s, For):
+            return gcd(self.of(s.args[0], depth - 1), self.of(s.args[2], depth - 1))
+        if isinstance(s, Let) and s.op.name in _RULES:
+            return min(_MOST_POWER, _RULES[s.op.name](*[self.of(a, depth - 1) for a in s.args[:2]]))
+        return 1
 
 
 def shapes_of(program: Program) -> list[tuple[int, ...]]:

@@ -5,7 +5,7 @@ It is for memory that begins on a multiple of the group's size, and rows that ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
 from typing import Any, Final
@@ -14,14 +14,10 @@ from vyre_py.ir.language.dims import DimConst, dim_op
 from vyre_py.ir.language.nodes import (
     Access,
     Atom,
-    Const,
-    For,
-    Let,
     Load,
     Memory,
     MemoryStatement,
     Space,
-    Statement,
     Tile,
     TileLoad,
     TileMemoryStatement,
@@ -34,36 +30,12 @@ from vyre_py.ir.math.builder import word
 from vyre_py.lowering.rows import WIDEST_BYTES
 from vyre_py.lowering.tiles.exchange import outside
 from vyre_py.lowering.tiles.rewrite import Rewrite
-from vyre_py.lowering.tiles.tile_layout import TileLayout, invocation_grid
+from vyre_py.lowering.tiles.tile_layout import Multiples, TileLayout, invocation_grid
 
-__all__ = ["Multiples", "ViewedRewrite", "over_views", "splits"]
+__all__ = ["ViewedRewrite", "over_views", "splits"]
 
 # What lays elements out by itself, one after another: products and scans.
 _BY_ELEMENT: Final = ("mma", "inclusive", "exclusive")
-
-_MOST: Final = 1 << 31
-_DEEPEST: Final = 8
-_RULES: Final[Mapping[str, Callable[..., int]]] = {"add": gcd, "sub": gcd, "mul": lambda a, b: a * b, "min": gcd, "max": gcd}
-
-
-class Multiples:
-    """Which powers of two the offsets of a Program are multiples of, whatever runs: groups of neighbours begin there."""
-
-    def __init__(self, program: Program) -> None:
-        self._made_by: dict[int, Statement] = {s.result.id: s for s in program.body if s.result is not None}
-
-    def of(self, atom: Atom, depth: int = _DEEPEST) -> int:
-        """A power of two that an offset is known to be a multiple of, up to wrapping."""
-        if isinstance(atom, Const):
-            return atom.bits & -atom.bits or _MOST
-        if not isinstance(atom, Value) or not depth:
-            return 1
-        s = self._made_by[atom.id]
-        if isinstance(s, For):
-            return gcd(self.of(s.args[0], depth - 1), self.of(s.args[2], depth - 1))
-        if isinstance(s, Let) and s.op.name in _RULES:
-            return min(_MOST, _RULES[s.op.name](*[self.of(a, depth - 1) for a in s.args[:2]]))
-        return 1
 
 
 class ViewedRewrite(Rewrite):
@@ -75,7 +47,7 @@ class ViewedRewrite(Rewrite):
     def see(self, lanes: Mapping[Memory, int]) -> None:
         """Takes views in place of these buffers."""
         self._views = {memory: _view(memory, several) for memory, several in lanes.items()}
-        self._multiples = Multiples(self.program)
+        self._given = Multiples(self.program.body)
 
     def lanes_of(self, memory: Memory) -> int:
         """How many elements the groups of a buffer have; 1 without a view."""
@@ -89,7 +61,7 @@ class ViewedRewrite(Rewrite):
         """The index of a register's element along an axis; two for the last axis of a view, where the registers of a group follow one another."""
         lanes = self.lanes_of(s.memory)
         split = memory_axis == s.memory.rank - 1 and lanes > 1
-        if not split or layout.neighbours(s.shape, axis) % lanes or self._multiples.of(s.indices[memory_axis]) % lanes:
+        if not split or layout.neighbours(s.shape, axis) % lanes or self._given.of(s.indices[memory_axis]) % lanes:
             return super().indices_along(s, memory_axis, offset, layout, axis, register, once=once, whole=whole)
         m, shift, first = self.m, lanes.bit_length() - 1, register - register % lanes
         element = self.element(layout, s.shape, axis, first)
@@ -133,7 +105,7 @@ def over_views(program: Program, target: str, memory_bytes: int, workgroup: tupl
     where nothing would be wider."""
     if any(isinstance(s, Tile) and s.op.name.partition("_")[0] in _BY_ELEMENT for s in program.body):
         return None
-    multiples = Multiples(program)
+    multiples = Multiples(program.body)
     wide = {m: several for m in program.buffers if (several := _together(program, m, multiples)) > 1}
     if not wide:
         return None

@@ -1,7 +1,7 @@
 """Products of warpgroups, in the rewrite of a Program for tensor cores: begun where they stand, and waited for where their sums are first needed.
 
-A product that only adds to a variable may last into the next turn of its loop. One that is late (`rings`) is begun in the next turn: what it is of is kept in
-private arrays until then, and the variable gets its sums when somebody reads it.
+A product that only adds to a variable may last into the next turn of its loop: its sums stay in their private array until the loop ends. One that is late
+(`rings`) is begun in the next turn: what it is of is kept in private arrays until then, and the variable gets its sums when somebody reads it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class WarpgroupRewrite(ViewedRewrite):
         self._warpgroup: Atom = word(0)  # the invocation's
         self._now: dict[int, Atom] = {}  # by loop: the strip of the turn at hand
         self._due: dict[int, Callable[[], None]] = {}  # by loop: the copies of the turn at hand, until they are begun
-        self._lasting: dict[int, list[tuple[Variable, _Flight]]] = {}  # by loop: the variables that its products add to all the time
+        self._lasting: dict[int, dict[int, Variable]] = {}  # by loop: the variables that its products add to all the time, by these
+        self._idle: set[int] = set()  # the statements that would read and set such a variable in the loop
         self._turns: dict[int, Atom] = {}  # by loop: how many turns there were
         self._counters: dict[int, Variable] = {}  # by loop: of these
         self._rounds: dict[int, tuple[Variable, Variable]] = {}  # by loop: the strip of the next turn, and how often that came round
@@ -88,30 +89,33 @@ class WarpgroupRewrite(ViewedRewrite):
         if index in self._late_variables:
             self._put_late(index, s)
             return
-        layout, acc, loop = self._layouts.values[s.bound.id], self.tile_of(s.args[2]), self._plan.block_of(index)
-        ring = self._plan.rings[loop]
+        layout, loop = self._layouts.values[s.bound.id], self._plan.block_of(index)
         if index in self._plan.of_registers:
             self._put_held(index, s)
+        if index in self._lasting.get(loop, ()):
+            flight = self._fly(index, s, None, adds=True)
+            self._begun(index, loop)
+            self._land(flight, lasts=True)
+            if index == max(self._plan.rings[loop].products):
+                self._free_before(loop)
+            return
+        acc = self.tile_of(s.args[2])
         is_new = s.op.name == "mma_tensor" and acc.is_filled and all(isinstance(a, Const) and not a.bits for a in acc.registers.values())
         flight = self._fly(index, s, None if is_new else self.moved(acc, layout))
-        if index == min(ring.products):
-            self._fly_late(loop)
-        if loop in self._due:
-            self._due.pop(loop)()
-        lasting = self._plan.lasting_variable(loop, s) if ring.is_spare else None
-        if lasting is not None:
-            self._lasting.setdefault(loop, []).append((lasting, flight))
-            self._land(flight, lasts=True)
-            if index == max(ring.products):
-                self._free_before(loop)
-            self.keep(s.bound, Shared(s.bound.type.shape, layout, {r: self.load(flight.sums, (at,)) for r, at in flight.places.items()}))
-            return
+        self._begun(index, loop)
 
         def landed(register: tuple[int, ...]) -> Atom:
             self._land(flight)
             return self.load(flight.sums, (flight.places[register],))
 
         self.keep(s.bound, Shared(s.bound.type.shape, layout, self.lazy(s.bound, flight.places, landed, len(flight.places))))
+
+    def _begun(self, index: int, loop: int) -> None:
+        """A product of a turn was begun."""
+        if index == min(self._plan.rings[loop].products):
+            self._fly_late(loop)
+        if loop in self._due:
+            self._due.pop(loop)()
 
     def _free_before(self, loop: int) -> None:
         """Behind a wait for all products but those of the turn at hand: the strips of the turn before are free, which nobody waits for here."""
@@ -247,9 +251,15 @@ class WarpgroupRewrite(ViewedRewrite):
         assert isinstance(s, Tile)  # a product
         return s
 
-    def _begin_products(self, ring: Ring) -> None:
-        """Before a loop: what its late products add to, and a first factor of zeros for the turn before the first. An empty group of products in place of that
-        would be one to wait for."""
+    def _begin_products(self, loop: int, ring: Ring) -> None:
+        """Before a loop: what its lasting and its late products add to, and for these a first factor of zeros for the turn before the first. An empty group of
+        products in place of that would be one to wait for."""
+        for product in sorted(ring.products & self._plan.of_warpgroups) if ring.is_spare else ():
+            s = self._tile_at(product)
+            if product not in ring.late and (lasting := self._plan.lasting_variable(loop, s)) is not None and isinstance(s.args[2], Value):
+                self._lasting.setdefault(loop, {})[product] = lasting
+                self._idle |= {self._plan.maker(s.args[2]), self._setting(product)}
+                self._put_variable(lasting, self._flight(product, s))
         for product, variable in ring.late.items():
             s = self._tile_at(product)
             self._put_variable(variable, self._flight(product, s))
@@ -259,8 +269,10 @@ class WarpgroupRewrite(ViewedRewrite):
 
     def _end_products(self, loop: int) -> None:
         """Behind a loop: waits for the products of the last turn, and computes the late ones."""
-        for variable, flight in self._lasting.get(loop, ()):
-            self._wait_for(variable, flight)
+        for product, variable in self._lasting.get(loop, {}).items():
+            flight = self._flight(product, self._tile_at(product))
+            self.emit(WarpgroupWait(None, (word(0),), flight.sums, 1))
+            self._take(variable, flight)
         ring = self._plan.rings[loop]
         if not ring.late:
             return
@@ -281,12 +293,6 @@ class WarpgroupRewrite(ViewedRewrite):
         """Sets the variables of late products to what has become of them."""
         for product, variable in ring.late.items():
             self._take(variable, self._flight(product, self._tile_at(product)))
-
-    def _wait_for(self, variable: Variable, flight: _Flight) -> None:
-        """Waits for the sums of a variable."""
-        self._put_variable(variable, flight)
-        self.emit(WarpgroupWait(None, (word(0),), flight.sums, 1))
-        self._take(variable, flight)
 
     # ---- factors
 

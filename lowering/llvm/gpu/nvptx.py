@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 from vyre_py.ir.check.facts import has_grid_barrier, has_grid_scan
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.nodes import BoxCopy, Let
+from vyre_py.ir.language.nodes import BoxCopy, Let, WarpgroupProduct
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Entry, Image
@@ -59,6 +59,10 @@ def version() -> str:
 
 # A level of its own, for elementwise kernels: the few passes that they are the better for. ptxas optimises them too, and the others take ten times as long.
 _STRAIGHT: Final = -1
+# And one for kernels with products of warpgroups: LLVM's highest level, but only those of its passes that are over a function, for all but the first kernel,
+# which takes any arguments. Those over a module, and those that come last, take a third of the time; there the assembler makes the same instructions without.
+_BY_FUNCTION: Final = 4
+_MOST: Final = 3  # of LLVM's own levels
 
 
 def _optimise(module: Any, machine: Any, level: int, size: Size) -> None:
@@ -73,11 +77,16 @@ def _optimise(module: Any, machine: Any, level: int, size: Size) -> None:
         passes.add_simplify_cfg_pass()
         passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
         return
-    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=min(level, _MOST))
     # A thread computes on scalars; wide loads come from the back end's own pass.
     tuning.loop_vectorization = tuning.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+    if level != _BY_FUNCTION:
+        builder.getModulePassManager().run(module, builder)
+        return
+    for function in module.functions:
+        if not function.is_declaration:
+            builder.getFunctionPassManager().run(function, builder)
 
 
 @lru_cache(maxsize=1)
@@ -87,20 +96,26 @@ def _initialize() -> None:
     keep_heap()
 
 
-def assemble(module: ModuleText, arch: str, level: int, generation: int) -> str:
+def assemble(written: ModuleText, arch: str, level: int, generation: int) -> str:
     """The PTX of a module for an architecture of `ARCHITECTURES`; the levels, 0 to 3, are of LLVM's passes and of its code generation.
     Raises ToolchainError with the text that LLVM refuses."""
     _initialize()
-    size = measure(str(module))
+    size = measure(str(written))
     machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=size.generation(generation))
-    module.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
-    text = str(module)
+    written.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
+    text = str(written)
+
+    parts = (written.apart() if level == _BY_FUNCTION and not size.large else None) or (text,)
 
     def generate() -> str:
-        parsed = llvm.parse_assembly(text)
-        parsed.verify()
-        _optimise(parsed, machine, level, size)
-        return mend(str(machine.emit_assembly(parsed)))
+        module, *others = [llvm.parse_assembly(part) for part in parts]
+        module.verify()
+        _optimise(module, machine, min(level, _MOST), size)
+        for other in others:
+            other.verify()
+            _optimise(other, machine, _BY_FUNCTION, size)
+            module.link_in(other)
+        return mend(str(machine.emit_assembly(module)))
 
     try:
         return size.run(generate)
@@ -161,7 +176,7 @@ def _written(optimised: Optimised, options: CompileOptions) -> _Written:
     module, symbol = _module(options), symbol_of(optimised.program)
     entries = [Entry(symbol)]
     better = _better(optimised, options)
-    level, generation = _levels(optimised.program, next(iter(better.values()), None), options)
+    level, generation = _levels(optimised, next(iter(better.values()), None), options)
     unchanged = level == _STRAIGHT and options.codegen == "llvm"
     write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
     workgroup_bytes = write(optimised, symbol=symbol)
@@ -208,8 +223,11 @@ def _details(coarsened: Coarsened, program: Program) -> dict[str, int]:
     return {name: number for name, number in told.items() if number}
 
 
-def _levels(program: Program, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
+def _levels(optimised: Optimised, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
     """How hard LLVM's passes, and its code generation, try: little where every access beside another one is part of a vector's already."""
+    program = optimised.program
+    if options.opt == _MOST and not optimised.functions and any(isinstance(s, WarpgroupProduct) for s in program.body):
+        return _BY_FUNCTION, options.opt
     if len(program.body) > _LARGE_BODY and not uses_tensor_cores(program):
         return min(options.opt, 1), 0
     rows = coarsened.rows() if coarsened is not None else {}

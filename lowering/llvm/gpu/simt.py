@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, Final
 
-from vyre_py.ir.check.facts import has_grid_scan, is_told
+from vyre_py.ir.check.facts import definitions, has_grid_scan, is_told
 from vyre_py.ir.functions.called import Signature, parameters_of, result_of, signature_of
 from vyre_py.ir.language.dims import DimConst, DimExpr, DimOp
 from vyre_py.ir.language.nodes import (
@@ -69,7 +69,7 @@ from vyre_py.ir.language.op import Op, Order
 from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
-from vyre_py.ir.language.widths import whole_size
+from vyre_py.ir.language.widths import WIDE_TYPES, whole_size
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Aligned
 from vyre_py.lowering.coarsen import Coarsened
@@ -146,6 +146,7 @@ class _SimtWalk:
         self.module = module
         self.w = Writer(module)
         self.by_cores = self.w.shares = uses_tensor_cores(self.program)
+        self.made_at = definitions(self.program)
         self.lines = lines_of(module, self.program)
         self.w.place = self.lines.head
         self.values: list[str] = [""] * self.program.value_count
@@ -394,12 +395,34 @@ class _SimtWalk:
         type_, zero = given_as or (llvm_type(s.memory.type), "false" if s.memory.type.kind is Kind.BOOL else number(s.memory.type, 0))
         return w.let(f"phi {type_} [ {given}, %{after} ], [ {zero}, %{before} ]")
 
-    def _place(self, index: int, s: MemoryStatement) -> placed.Place | None:
-        """Where an element of a buffer is that is accessed by the assembler's address, in a Program of many such accesses, unless it is inside in any case."""
+    def _is_placed(self, index: int, s: MemoryStatement) -> bool:
+        """Whether an element of a buffer is accessed at the assembler's address, in a Program of many such accesses, unless it is inside in any case."""
         elements = s.memory.space is Space.BUFFER and s.memory.type.kind is not Kind.BOOL and index not in self.adjacent
-        if not (elements and self.by_cores and inside(self.w, *self._axes(s), self.proven[index])):
-            return None
-        return placed.Place(s.memory.type.size_bytes, self.bases[s.memory], *addressing.number(self.w, *self._axes(s)))
+        return elements and self.by_cores and self.proven[index] + 1 < 1 << s.memory.rank
+
+    def _placed(self, index: int, s: MemoryStatement) -> tuple[placed.Place, str]:
+        """Where such an element is; and whether it is inside, as far as its column does not say so."""
+        w, proven, last = self.w, self.proven[index], s.memory.rank - 1
+        size, base, (indices, types, extents, wide) = s.memory.type.size_bytes, self.bases[s.memory], self._axes(s)
+        if wide or proven >> last or types[last] is not u32 or not WIDE_TYPES.isdisjoint(types):
+            return placed.Place(size, base, *addressing.number(w, indices, types, extents, wide)), inside(w, indices, types, extents, wide, proven)
+        row, column = addressing.number(w, [*indices[:last], "0"], types, extents, wide), placed.Column(*self._apart(s.indices[last]), extents[last])
+        return placed.Place(size, base, *row, column), inside(w, indices[:last], types[:last], extents[:last], wide, proven)
+
+    def _apart(self, index: Atom) -> tuple[str, int]:
+        """A u32 as one that neighbours share, and how far beyond it lies."""
+        first, second = self._summands(index)
+        if isinstance(second, Const):
+            return self.atom(first), second.bits
+        then, last = (None, None) if second is None else self._summands(second)
+        if then is None or not isinstance(last, Const):
+            return self.atom(index), 0
+        return self.w.shared(f"add i32 {self.atom(first)}, {self.atom(then)}"), last.bits
+
+    def _summands(self, atom: Atom) -> tuple[Atom, Atom | None]:
+        """The two that an atom is the sum of; itself alone if it is none."""
+        made = self.program.body[self.made_at[atom.id]] if isinstance(atom, Value) else None
+        return (made.args[0], made.args[1]) if isinstance(made, Let) and made.op.name == "add" else (atom, None)
 
     def _frozen(self, index: int, s: MemoryStatement) -> str:
         """The loaded element, one value whatever races."""
@@ -425,8 +448,10 @@ class _SimtWalk:
             self._load_row(index, s)
         if index in self.done:
             return
-        if "readonly" in self._promises(s.memory) and (place := self._place(index, s)) is not None:
-            self.values[s.bound.id] = placed.load(self.w, s.memory.type, place, inside(self.w, *self._axes(s), self.proven[index]))
+        if "readonly" in self._promises(s.memory) and self._is_placed(index, s):
+            w, axes = self.w, self._axes(s)
+            place = placed.Place(s.memory.type.size_bytes, self.bases[s.memory], *addressing.number(w, *axes))
+            self.values[s.bound.id] = placed.load(w, s.memory.type, place, inside(w, *axes, self.proven[index]))
             return
         self.values[s.bound.id] = self._guarded(s, self.proven[index], lambda: self._frozen(index, s))
 
@@ -509,17 +534,39 @@ class _SimtWalk:
 
     def _write(self, index: int, s: Store | CopyAsync) -> None:
         """One element."""
-        place = self._place(index, s)
+        if self._is_placed(index, s):
+            self._store_placed(index, s)
+            return
 
         def write() -> str:
-            if place is not None:
-                placed.store(self.w, s.memory.type, place, self.atom(s.value))
-                return ""
             type_, value = memory_type(s.memory.type), self._in_memory(s.memory.type, self.atom(s.value))
             self.w.line(f"store {type_} {value}, {self._element(index, s)}, align {self._align(index, s)}")
             return ""
 
         self._guarded(s, self.proven[index], write)
+
+    def _store_placed(self, index: int, s: Store | CopyAsync) -> None:
+        """Stores an element, and those of the statements that follow, as far as the same says that they are inside."""
+        w, body, (place, is_inside) = self.w, self.program.body, self._placed(index, s)
+        run: list[tuple[Store | CopyAsync, placed.Place]] = [(s, place)]
+        for number_ in range(index + 1, len(body)):
+            then = body[number_]
+            if not isinstance(then, Store) or number_ in self.rows or not self._is_placed(number_, then):
+                break
+            place, other = self._placed(number_, then)
+            if other != is_inside:
+                break
+            run.append((then, place))
+            self.done.add(number_)
+        within, past, known = w.label("inside"), w.label("past"), w.known
+        if is_inside:
+            w.branch(is_inside, within, past)
+            w.block(within)
+        for one, at in run:
+            placed.store(w, one.memory.type, at, self.atom(one.value))
+        if is_inside:
+            w.block(past)
+            w.known = known
 
     def tensor_core(self, index: int, s: TensorCore) -> None:
         self.cores.multiply(s)

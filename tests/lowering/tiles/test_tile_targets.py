@@ -361,3 +361,17 @@ def test_small_elements_take_a_word_in_wgsl(t: Type) -> None:
         y[0, 0] = x.tile(0, 0, shape=(64, 128)).T
     (part,) = compiled(b.program, "wgsl").parts
     assert part.steps[-1].workgroup_bytes <= 16 << 10
+
+
+@pytest.mark.parametrize(("factor", "tests"), [(64, 0), (192, 0), (32, 2), (2, 2)])
+def test_sums_that_cannot_wrap_are_not_tested_for_it(factor: int, tests: int) -> None:
+    """An index behind a multiple of a power of two that is as large as the tile: the number at which indices wrap is a multiple of it as well."""
+    program = vp.Program.from_text(
+        f"""program p(n) tiles grid(1) {{
+  param u: u32
+  buffer x: u32[n] read
+  buffer y: u32[64] write
+  y[0 : 64] = x[u * {factor} : 64]
+}}"""
+    )
+    assert emit_text(program, "wgsl", form="vir").count("select") == tests
