@@ -165,14 +165,9 @@ def _replays(bench: Bench, nodes: int, calls: int, waits: bool = False) -> dict[
         for _ in range(nodes):
             launch()
 
-    graph, wait = bench.device.capture(body), bench.device.synchronize
-
-    def waiting(times: int) -> None:
-        for _ in repeat(None, times):
-            graph()
-            wait()
-
-    found = bench.race({"ours": waiting if waits else repeated(graph)}, {"PyTorch CUDAGraph": lambda: _torch_graph(nodes, waits)}, calls=calls, rounds=21)
+    graph = bench.device.capture(body)
+    ours = _waited(graph, bench.device.synchronize) if waits else repeated(graph)
+    found = bench.race({"ours": ours}, {"PyTorch CUDAGraph": lambda: _torch_graph(nodes, waits)}, calls=calls, rounds=21)
     return {name: value / nodes for name, value in found.items()}
 
 
@@ -189,6 +184,28 @@ def replay_many(bench: Bench) -> dict[str, float]:
 def replay_to_the_end(bench: Bench) -> dict[str, float]:
     """A graph of 100 launches, replayed and waited for, time of each."""
     return _replays(bench, _NODES, 20, waits=True)
+
+
+def read_grids(bench: Bench) -> dict[str, float]:
+    """Graphs of 100 launches, replayed and waited for, time of each: of a grid that a buffer has, and of the same in numbers; few workgroups, and many."""
+    device, wait, works = bench.device, bench.device.synchronize, dict[str, Work]()
+    pipeline = device.compile_native(AXPY)
+    for name, count in (("few", _COUNT), ("many", _COUNT << bench.size(10, 0))):
+        x, y = (device.upload(np.ones(count, np.float32)) for _ in range(2))
+        groups = -(-count // pipeline.part.steps[0].workgroup[0]), 1, 1
+        for how, grid in (("read", device.upload(np.array(groups, np.uint32))), ("given", groups)):
+            launch = pipeline.bind({"x": x, "y": y, "a": 2.0}, config=vp.DispatchConfig(grid=grid))
+            works[f"{how} {name}"] = _waited(device.capture(device.sequence(*[launch] * _NODES)), wait)
+    return {name: value / _NODES for name, value in bench.race(works, calls=20, rounds=21).items()}
+
+
+def _waited(graph: Callable[[], object], wait: Callable[[], object]) -> Work:
+    def work(times: int) -> None:
+        for _ in repeat(None, times):
+            graph()
+            wait()
+
+    return work
 
 
 def counting(bench: Bench) -> dict[str, float]:
@@ -239,6 +256,8 @@ LAUNCH_ROWS = (
     Row("graph replay, 1 node", "us", replay_one, "PyTorch CUDAGraph"),
     Row("graph replay of 100, a node, host time", "us", replay_many, "PyTorch CUDAGraph", at_most(1.0)),
     Row("graph replay of 100 and wait, a node", "us", replay_to_the_end, "PyTorch CUDAGraph"),
+    Row("replay and wait, grid of 4 read, a node", "us", read_grids, "given few", None, "read few"),
+    Row("replay and wait, grid of 4,096 read, a node", "us", read_grids, "given many", None, "read many"),
     Row("telemetry in a native call", "ns", counting, "", within(30.0)),
     Row("a native call around nothing", "ns", counting, "", None, "whole"),
 )
