@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Final
 
 from vyre_py.ir.language.nodes import (
@@ -34,7 +35,7 @@ from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.tiles.boxes import BOTH, TURN, plan_boxes
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
 from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, RingTooLarge, Strip
-from vyre_py.lowering.tiles.roles import CLUSTER, RoleRewrite
+from vyre_py.lowering.tiles.roles import CLUSTER, FEW_LOADS, RoleRewrite
 from vyre_py.lowering.tiles.tensor import (
     TOGETHER,
     WARP,
@@ -50,9 +51,10 @@ from vyre_py.lowering.tiles.viewed import splits
 
 __all__ = ["for_rings", "uses_tensor_cores"]
 
-_GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element
+_GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element; of bytes, each of which takes a register, one
 _PAIR: Final = 2  # elements that a lane stores together as it has them
 _DONE: Final = 0  # what warpgroups signal each other that wait for copies of both: that the second has done with strips
+_MANY_SUMS: Final = 32  # beside more than these few elements are loaded at once
 _NARROW: Final = (bf16, f16)  # elements that are handed on among lanes, so that these store more together
 
 
@@ -61,17 +63,17 @@ def uses_tensor_cores(program: Program) -> bool:
     return any(map(cores_take, program.body))
 
 
-def for_rings(program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool = False) -> Program:
+def for_rings(program: Program, target: str, memory_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool = False, unpacks: bool = False) -> Program:
     """A Program of invocations for a target that copies ahead, and at most so many bytes of workgroup memory. A `wide` one has views of buffers in place
     of these, whose last axis is four or eight elements of theirs, where it copies from them: it is for memory that begins on a multiple of as many, and rows
     that are as long as some of these. With `boxes` the hardware copies whole boxes where it can, in place of invocations, from such memory as well.
-    `warpgroups` says that the target has products of warpgroups.
+    `warpgroups` says that the target has products of warpgroups, `unpacks` that it has none of floats of 8 bits by warps, but multiplies them as f16.
 
     Raises Unsupported for what does not fit that memory.
     """
-    made = _CoresRewrite(program, target, memory_bytes, memory_bytes, wide=wide, warpgroups=warpgroups, boxes=boxes).run()
+    made = _CoresRewrite(program, target, memory_bytes, memory_bytes, wide=wide, warpgroups=warpgroups, boxes=boxes, unpacks=unpacks).run()
     if sum([_workgroup_bytes(memory) for memory in made.memories]) > memory_bytes:  # what exchanges need has no room beside such rings
-        made = _CoresRewrite(program, target, memory_bytes, memory_bytes // 10 * 9, wide=wide, warpgroups=warpgroups, boxes=boxes).run()
+        made = _CoresRewrite(program, target, memory_bytes, memory_bytes // 10 * 9, wide=wide, warpgroups=warpgroups, boxes=boxes, unpacks=unpacks).run()
     return made
 
 
@@ -83,8 +85,11 @@ def _workgroup_bytes(memory: Memory) -> int:
 class _CoresRewrite(RoleRewrite):
     _is_absent: Atom | None = None  # whether what is copied now is zeros
 
-    def __init__(self, program: Program, target: str, memory_bytes: int, ring_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool) -> None:
-        super().__init__(program, target, invocation_grid(program, count=invocations_for(program, warpgroups=warpgroups)), memory_bytes // 10, lanes=WARP)
+    def __init__(
+        self, program: Program, target: str, memory_bytes: int, ring_bytes: int, *, wide: bool, warpgroups: bool, boxes: bool, unpacks: bool
+    ) -> None:
+        count = invocations_for(program, warpgroups=warpgroups, unpacks=unpacks)
+        super().__init__(program, target, invocation_grid(program, count=count), memory_bytes // 10, lanes=WARP)
         try:
             self._plan = RingPlan(program, self.invocations.count, ring_bytes, warpgroups=warpgroups)
         except RingTooLarge as large:
@@ -128,6 +133,20 @@ class _CoresRewrite(RoleRewrite):
 
     def layout_of_variable(self, variable: Variable) -> TileLayout:
         return self._layouts.variables.get(variable.id, self.invocations)
+
+    def loads_at_once(self, s: TileLoad, layout: TileLayout) -> int:
+        """Few beside sums that take most of the registers."""
+        held = max([prod(self._layouts.values[one.id].held(one.type.shape)) for one in self._products()], default=0)
+        return FEW_LOADS if held > _MANY_SUMS else super().loads_at_once(s, layout)
+
+    def in_order(self, layout: TileLayout, registers: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
+        """Of sums some columns of all rows, then the next: so few elements that rows share are held at once."""
+        if not isinstance(layout, Accumulator):
+            return registers
+        return sorted(registers, key=lambda register: (register[1] // TOGETHER, *register))
+
+    def _products(self) -> list[Value]:
+        return [s.bound for s in self.program.body if cores_take(s) and isinstance(s, Tile) and s.bound.id in self._layouts.values]
 
     # ---- views
 
@@ -332,7 +351,7 @@ class _CoresRewrite(RoleRewrite):
                 self._put_group(strip, *self._found_group(s, strip, first, word(done), ragged=done + count > total))
             return
         # Element by element, each with checks of its own, which would be long written out. Of several groups all is loaded before any is stored.
-        together = max(1, min(_GROUPS_AT_ONCE, total // count))
+        together = max(1, min(_GROUPS_AT_ONCE if s.memory.type.size_bytes > 1 else 1, total // count))
         begin = self.for_(word(0), word(total), word(count * together))
         ragged = total % (count * together) > 0
         found = [self._found_group(s, strip, first, self.m("add", begin, count * k) if k else begin, ragged=ragged) for k in range(together)]

@@ -6,7 +6,7 @@ One module because it is one class: its rules, one for each kind of statement, s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -245,7 +245,7 @@ class Rewrite(Exchanger):
 
     def _reshape(self, s: Tile) -> Shared:
         tile = self.tile_of(s.args[0])
-        return self.arranged(tile, row_major(tile.shape), s.bound.type.shape, self.invocations)
+        return self.arranged(tile, row_major(tile.shape), s.bound.type.shape, self.layout_of(s.bound))
 
     def _item(self, s: Tile) -> Value:
         (only,) = self.tile_of(s.args[0]).registers.values()
@@ -326,16 +326,24 @@ class Rewrite(Exchanger):
         layout = self.layout_of(s.bound)
         # What lies past the tile's extents is not looked at where other workgroups may write it.
         elements = self._elements_of(s, layout, once=False, whole=s.memory not in self._ordered)
-        at_once = _BYTES_BESIDE // s.memory.type.size_bytes if self._holds_tiles else _LOADS_AT_ONCE
-        made = self.lazy(s.bound, elements, lambda r: self.load(s.memory, elements[r]), at_once)
+        made = self.lazy(s.bound, elements, lambda r: self.load(s.memory, elements[r]), self.loads_at_once(s, layout))
         if s.memory.access.writes:
             self.settle()
         return self.keep(s.bound, Shared(s.shape, layout, made))
 
+    def loads_at_once(self, s: TileLoad, layout: TileLayout) -> int:
+        """How many elements of a load are under way before the first is used."""
+        return _BYTES_BESIDE // s.memory.type.size_bytes if self._holds_tiles else _LOADS_AT_ONCE
+
+    def in_order(self, layout: TileLayout, registers: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
+        """The registers of a tile in the order in which they are stored."""
+        return registers
+
     def _tile_store(self, s: TileStore) -> bool:
         self._order(s.memory)
         tile = self.tile_of(s.value)
-        elements = list(self._elements_of(s, tile.layout, once=True).items())
+        places = self._elements_of(s, tile.layout, once=True)
+        elements = [(r, places[r]) for r in self.in_order(tile.layout, list(places))]
         at_once = max(_STORES_AT_ONCE, self.invocations.width)
         for begin in range(0, len(elements), at_once):
             some = [(at, tile.registers[r]) for r, at in elements[begin : begin + at_once]]

@@ -20,8 +20,10 @@ from vyre_py.ir.language.nodes import (
     GridBarrier,
     GridScan,
     Let,
+    Load,
     Print,
     Return,
+    Statement,
     Tile,
     TileLoad,
     UniformLoad,
@@ -38,7 +40,7 @@ from vyre_py.lowering.tiles.boxes import BoxRewrite, counter
 from vyre_py.lowering.tiles.grid_walk import GridWalk, in_bands
 from vyre_py.lowering.tiles.rings import Ring
 
-__all__ = ["CLUSTER", "RoleRewrite"]
+__all__ = ["CLUSTER", "FEW_LOADS", "RoleRewrite"]
 
 _APART: Final = (Return, GridScan, GridBarrier, UniformLoad, Assert, Print)  # which all invocations of a workgroup have to reach
 _WARPGROUP: Final = 128  # invocations
@@ -46,10 +48,18 @@ _WARPGROUPS: Final = 2  # that compute: with one more they may have as many regi
 CLUSTER: Final = 2  # workgroups that may share what they load: neighbours of a band, in one column of the grid
 # Registers of an invocation that copies, and of one that computes.
 _FEW, _MANY = 24, 240
-# Elements of sums, and of tiles beside them, that an invocation may have: nvJitLink gives all as many registers, 168, whatever it is asked for here and there.
-_HELD: Final = 144
+_TAKES_MORE: Final = frozenset({*TRANSCENDENTAL, "div"})
+FEW_LOADS: Final = 8  # of elements at once, beside many sums
+# Elements of sums, and of what is loaded at once beside them, that an invocation may have: nvJitLink gives all as many registers, 168, whatever it is asked for
+# here and there.
+_HELD: Final = 136
 
 _Copies = Callable[[For, Ring, Atom, Atom, Atom], None]  # of a loop and its ring: for a value of its variable, with its step, into the strips of a number
+
+
+def _tells_all(s: Statement) -> bool:
+    """Whether a statement of tiles tells all invocations something that one of them has, for which all have to come."""
+    return (isinstance(s, Tile) and s.op.name == "item") or (isinstance(s, Load) and s.memory.access.writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +90,12 @@ class RoleRewrite(BoxRewrite):
         s = program.body[loop]
         plain = ring.arrivals is not None and ring.is_spare and not (ring.staying or ring.late) and ring.products <= plan.of_warpgroups - plan.of_registers
         products = [product for at in ring.products if isinstance(product := program.body[at], Tile)]
-        outside = [other.shape for at, other in enumerate(program.body) if isinstance(other, TileLoad) and at not in ring.loads]
-        shapes = [*outside, *[product.bound.type.shape for product in products]]
-        calls = any(isinstance(other, Let) and other.op.name in TRANSCENDENTAL for other in program.body)  # functions, whose registers are counted apart
-        if outside or calls or sum([prod(shape) for shape in shapes]) > _HELD * self.invocations.count:
+        # Functions of tiles take registers beside these; so do quotients of f32, of f64 where a kernel may not call anything.
+        takes_more = any(isinstance(other, Let) and other.op.name in _TAKES_MORE and other.bound.type.is_tile for other in program.body)
+        # Beside sums few elements are loaded at once, and what follows is computed element by element.
+        beside = FEW_LOADS * sum(isinstance(other, TileLoad) and at not in ring.loads for at, other in enumerate(program.body))
+        held = sum([prod(product.bound.type.shape) for product in products]) // self.invocations.count + beside
+        if takes_more or any(map(_tells_all, program.body)) or held > _HELD:
             return
         if not plain or plan.block_of(loop) >= 0 or not isinstance(s, For) or any(self._plan.lasting_variable(loop, product) is None for product in products):
             return

@@ -34,6 +34,7 @@ _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
 _WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
+_UNPACKING: Final = range(90, 120)  # generations for which the assembler has `mma.sync` of floats of 8 bits compute f16
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
 _RING_BYTES: Final = {80: 160 << 10, 86: 96 << 10, 87: 160 << 10, 88: 96 << 10, 90: 227 << 10, 120: 96 << 10}
 
@@ -70,9 +71,10 @@ def _by_rings(program: Program, target: Target, options: CompileOptions) -> Sequ
     views of buffers, and one for any arguments."""
     memory_bytes = _most_bytes(target)
     warpgroups = target.arch in WITH_WARPGROUPS.values()
-    forms = [for_rings(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups) for wide in (True, False)]
+    unpacks = generation(target.arch) in _UNPACKING
+    forms = [for_rings(program, target.name, memory_bytes, wide=wide, warpgroups=warpgroups, unpacks=unpacks) for wide in (True, False)]
     if warpgroups and options.boxes is not False and not (options.persistent or options.interruptible) and options.codegen == "llvm":
-        boxes = for_rings(program, target.name, memory_bytes, wide=True, warpgroups=True, boxes=True)
+        boxes = for_rings(program, target.name, memory_bytes, wide=True, warpgroups=True, boxes=True, unpacks=unpacks)
         copies = any(isinstance(s, BoxCopy) for s in boxes.body)
         forms[:0] = [boxes] if copies and (walks_grid(boxes) or not options.indirect) else []  # words that count are set once
     return [_of_target(form) for form in forms]

@@ -20,8 +20,8 @@ from vyre_py.ir.language.types import Type, f32
 from vyre_py.lowering.tiles.tile_layout import InvocationGrid, Line, TileLayout
 
 __all__ = [
-    "BYTE_FLOATS_SINCE", "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Gathered", "LaneSums", "Layouts", "accumulators", "cores_take",
-    "gathered", "invocations_for", "is_modelled", "lane_sums", "warpgroups_take",
+    "BYTE_FLOATS_SINCE", "DEEP_BYTES", "HELD_BYTES", "ROWS", "TOGETHER", "WARP", "Accumulator", "Along", "Gathered",
+    "LaneSums", "Layouts", "accumulators", "cores_take", "gathered", "invocations_for", "is_modelled", "lane_sums", "warpgroups_take",
 ]
 
 WARP: Final = 32
@@ -125,6 +125,29 @@ class LaneSums(TileLayout):
         return self.neighbours_along[axis] if shape[axis] > 1 else 1
 
 
+@dataclass(frozen=True, slots=True)
+class Along(TileLayout):
+    """What has one axis, as a layout has it along an `axis` where the other's extent is 1."""
+
+    of: TileLayout
+    axis: int
+
+    def _whole(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        return (1, shape[0]) if self.axis else (shape[0], 1)
+
+    def line(self, shape: tuple[int, ...], axis: int) -> Line:
+        """As along that axis."""
+        return self.of.line(self._whole(shape), self.axis)
+
+    def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        """As along that axis."""
+        return self.of.offsets(self._whole(shape), self.axis)
+
+    def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
+        """As along that axis."""
+        return self.of.neighbours(self._whole(shape), self.axis)
+
+
 def gathered(layout: TileLayout, shape: tuple[int, ...]) -> Gathered | None:
     """The layout for storing sums of a shape in long rows; None where there is none."""
     if not isinstance(layout, Accumulator) or shape[0] == 1 or shape[1] % (layout.across * _SHARERS * TOGETHER):
@@ -189,26 +212,29 @@ def _held(sums: Type, warps: int) -> int:
     return prod(sums.shape) // (WARP * warps) * max(1, sums.scalar.size_bytes // _WORD_BYTES)
 
 
-def _warps(sums: Type) -> tuple[int, int] | None:
-    """The warps over a tile of sums: as few as hold it, in blocks whose factors are the smallest; None where there are none."""
+def _warps(sums: Type, held: int = _HELD) -> tuple[int, int] | None:
+    """The warps over a tile of sums: as few as hold it, each invocation so much at most, in blocks whose factors are the smallest; None where there are
+    none."""
     m, n = sums.shape
     fitting = [
         (down, across) for down, across in _grids()
-        if m % (ROWS * down) == 0 and n % (_COLUMNS * across) == 0 and _held(sums, down * across) <= _HELD
+        if m % (ROWS * down) == 0 and n % (_COLUMNS * across) == 0 and _held(sums, down * across) <= held
     ]  # fmt: skip
     return min(fitting, key=lambda grid: (grid[0] * grid[1], m // grid[0] + n // grid[1]), default=None)
 
 
-def invocations_for(program: Program, *, warpgroups: bool) -> int:
+def invocations_for(program: Program, *, warpgroups: bool, unpacks: bool = False) -> int:
     """How many invocations the products of a Program on tensor cores need; 0 where it has none. Where the target has products of `warpgroups`, as many as
-    have 64 rows for each."""
+    have 64 rows for each. One that `unpacks` floats of 8 bits, to multiply them as f16, needs registers for that."""
+    unpacked = unpacks and any(cores_take(s) and s.args[0].type.scalar.is_storage for s in program.body)
     sums = [s.result.type for s in program.body if cores_take(s) and s.result is not None]
     rows = [type_.shape[0] for type_ in sums]
     if not sums:
         return WARP * max([layout.down * layout.across for s in program.body if (layout := lane_sums(s)) is not None], default=0)
     if warpgroups and rows and all(m % _WARPGROUP_ROWS == 0 and m // _WARPGROUP_ROWS * _WARPGROUP <= _MOST_WARPS for m in rows):
         return WARP * _WARPGROUP * max(rows) // _WARPGROUP_ROWS
-    warps = max([prod(grid) for type_ in sums if (grid := _warps(type_)) is not None], default=0)
+    grids = [(unpacked and _warps(type_, _HELD // 2)) or _warps(type_) for type_ in sums]
+    warps = max([prod(grid) for grid in grids if grid is not None], default=0)
     # Sums of several products are held at once, in whole rows where these are folded.
     more = 2 * warps
     if 0 < more <= _MOST_WARPS and sum([_held(type_, warps) for type_ in sums]) > _HELD and not any(m % (ROWS * more) for m in rows):
@@ -284,13 +310,20 @@ def accumulators(
     return Layouts(values, variables)
 
 
+def _adds_axis(s: Statement) -> int | None:
+    """The axis that a tile of one has in one of two, of which the other's extent is 1, where a statement makes this of it."""
+    if not isinstance(s, Tile) or s.op.name != "reshape" or len(s.args[0].type.shape) != 1 or len(s.bound.type.shape) != 2:
+        return None
+    return s.bound.type.shape.index(s.args[0].type.shape[0]) if 1 in s.bound.type.shape else None
+
+
 def _go_with(program: Program, values: dict[int, TileLayout], of_registers: Mapping[int, TileLayout]) -> None:
     """Gives what is loaded or counted, and what goes element by element from it, the layout of all that is computed from it, where they have one: so nothing
     of it goes from one invocation to another. First factors of some products have one, too."""
     wanted: dict[int, set[TileLayout | None]] = {}
     for index, s in reversed(list(enumerate(program.body))):
         made = s.result
-        is_free = isinstance(s, (Let, TileLoad)) or (isinstance(s, Tile) and s.op.name == "iota")
+        is_free = isinstance(s, (Let, TileLoad)) or (isinstance(s, Tile) and s.op.name == "iota") or _adds_axis(s) is not None
         if is_free and made is not None and made.type.is_tile and made.id not in values and len(found := wanted.get(made.id, set())) == 1:
             (layout,) = found
             if layout is not None:
@@ -298,4 +331,6 @@ def _go_with(program: Program, values: dict[int, TileLayout], of_registers: Mapp
         for k, a in enumerate(s.args):
             if isinstance(a, Value) and a.type.is_tile:
                 goes = values.get(made.id) if isinstance(s, Let) and made is not None else of_registers.get(index) if k == 0 else None
+                if made is not None and made.id in values and (axis := _adds_axis(s)) is not None:
+                    goes = Along(values[made.id], axis)
                 wanted.setdefault(a.id, set()).add(goes)

@@ -68,6 +68,9 @@ _MOST: Final = 3  # of LLVM's own levels
 def _optimise(module: Any, machine: Any, level: int, size: Size) -> None:
     """Runs LLVM's pipeline over a module, or what is linear of it over a large one."""
     if size.large:
+        inlining = llvm.create_new_module_pass_manager()
+        inlining.add_always_inliner_pass()
+        inlining.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
         size.optimise(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
         return
     if level == _STRAIGHT:

@@ -67,7 +67,7 @@ from vyre_py.ir.language.nodes import (
 )
 from vyre_py.ir.language.op import Op, Order
 from vyre_py.ir.language.ops import JOINED
-from vyre_py.ir.language.types import Kind, Type, u32, u64
+from vyre_py.ir.language.types import Kind, Type, f32, u32, u64
 from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.ir.language.widths import WIDE_TYPES, whole_size
 from vyre_py.ir.passes import Optimised
@@ -90,7 +90,7 @@ from vyre_py.lowering.llvm.gpu.interrupt.interruptible import InterruptibleLoops
 from vyre_py.lowering.llvm.gpu.loops import Block, Loops
 from vyre_py.lowering.llvm.gpu.orders import fence, in_order, scope_of
 from vyre_py.lowering.llvm.gpu.persistent import GROUPS, PLACES, ReadGrid, body_parameters, write_walk
-from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, reciprocal
+from vyre_py.lowering.llvm.gpu.reciprocals import plain_reciprocals, quotient, reciprocal
 from vyre_py.lowering.llvm.gpu.tensor_cores import TensorCores, uses_tensor_cores
 from vyre_py.lowering.llvm.gpu.warps import gather, parts_warps, together
 from vyre_py.lowering.llvm.legal import SWIZZLE_BYTES, WORKGROUP_ALIGN, shares_memory, workgroup_offsets
@@ -174,6 +174,8 @@ class _SimtWalk:
         self.signature = [self._slot(position, slot, own) for position, slot in enumerate(self.layout.slots)]
         self._bind_groups()
         self.cores = TensorCores(self.w, self.program, self.atom)
+        # The assembler has products of warpgroups wait for one another wherever a kernel calls anything.
+        self.calls_nothing = self.cores.has_warpgroups
         self.loops = Loops(self.w, self.program)
         if (flag := self.words.get(SlotKind.CANCEL)) is not None:
             watch = Watch(self.w, flag, ACCOUNT if self.walked else None)
@@ -348,6 +350,9 @@ class _SimtWalk:
                 return
             if s.bound in self.reciprocals:
                 self.values[s.bound.id] = reciprocal(self.w, names[1])
+                return
+            if s.op.name == "div" and s.bound.type is f32 and self.calls_nothing:
+                self.values[s.bound.id] = quotient(self.w, *names)
                 return
             self.values[s.bound.id] = NVPTX_EMITTERS[s.op.name](self.w, 1, s.args[-1].type, s.bound.type, names)
 
@@ -772,10 +777,11 @@ _HANDLERS: Final[Handlers[Callable[[_SimtWalk, int, Any], None]]] = Handlers("th
 }, without={**WITHOUT_REPORTS, **WITHOUT_TILES})  # fmt: skip
 
 
-def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str) -> None:
-    """Adds the function that an op is left to."""
+def _write_function(signature: Signature, optimised: Optimised, module: ModuleText, attributes: str, *, inlined: bool, calls_nothing: bool) -> None:
+    """Adds the function that an op is left to, perhaps to be `inlined` wherever it is called: a call would have to keep the sums of tensor cores."""
     walk = _SimtWalk(optimised, module, _PLAIN, lay_out(optimised.program), None, says_unchanged=False)
     walk.prefix = f"{signature.name}_"
+    walk.calls_nothing = calls_nothing
     walk.parameters = {memory: f"%x{k}" for k, memory in enumerate(parameters_of(optimised.program))}
     walk.result = result_of(optimised.program)
     walk.memories()
@@ -783,7 +789,7 @@ def _write_function(signature: Signature, optimised: Optimised, module: ModuleTe
         _HANDLERS[type(statement)](walk, index, statement)
     operands = ", ".join(f"{llvm_type(memory.type)} {name}" for memory, name in walk.parameters.items())
     head = f"define internal {llvm_type(signature.result)} @{signature.name}({operands})"
-    module.define(walk.w.function(f"{head} noinline nounwind{attributes}"))
+    module.define(walk.w.function(f"{head} {'alwaysinline' if inlined else 'noinline nounwind'}{attributes}"))
 
 
 def write_kernel(
@@ -820,7 +826,7 @@ def write_kernel(
     w.end("ret void")
     subnormals = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     for signature, function in walk.optimised.functions.items():
-        _write_function(signature, function, module, subnormals)
+        _write_function(signature, function, module, subnormals, inlined=walk.cores.has_products, calls_nothing=walk.calls_nothing)
     if walk.walked:
         body, arguments = f"{symbol}_workgroup", [(type_, name) for type_, _, name in walk.signature]
         flag = walk.words.get(SlotKind.CANCEL, "")

@@ -81,7 +81,8 @@ class TensorCores:
         # What invocations write to workgroup memory is seen by descriptors behind a fence; what boxes bring needs none.
         read = {memory for s in products if isinstance(s, WarpgroupProduct) for memory in (s.left, s.right) if memory.space is Space.WORKGROUP}
         self.fences = not read <= {s.memory for s in program.body if isinstance(s, BoxCopy)}
-        self._has_products = bool(products)
+        self.has_products = bool(products)
+        self.has_warpgroups = any(isinstance(s, WarpgroupProduct) for s in products)
         sums = dict.fromkeys([s.memory for s in products if isinstance(s, TensorCore | WarpgroupProduct)])
         self._sums: dict[Memory, list[str]] = {
             memory: [w.local(_register(memory.type), zero=True) for _ in range(element_count(memory) // _in_word(memory.type))] for memory in sums
@@ -121,7 +122,7 @@ class TensorCores:
 
     def narrows(self, s: Let) -> bool:
         """Whether a statement casts an f32 to a float of 16 bits, in a Program with products: every GPU that has these has an instruction for it."""
-        return self._has_products and s.op.name == "cast" and s.args[0].type is f32 and s.bound.type in (f16, bf16)
+        return self.has_products and s.op.name == "cast" and s.args[0].type is f32 and s.bound.type in (f16, bf16)
 
     def narrow(self, type_: Type, x: str) -> str:
         """An f32 cast to a float of 16 bits."""

@@ -271,6 +271,56 @@ def test_products_of_warpgroups_without_turns_and_of_other_arguments_and_grids()
     assert (made[256:] == -1.0).all() and (made[:, 768:] == -1.0).all()
 
 
+@pytest.mark.parametrize("shape", ["medium", "large"])
+@pytest.mark.parametrize(
+    "finish",
+    [{"bias": True}, {"residual": True}, *[{"bias": True, "residual": True, "scaled": True, "activation": name} for name in vp.ops.products.ACTIVATIONS]],
+    ids=lambda finish: "-".join(str(value) for value in finish if value != "activation") + str(finish.get("activation", "")),
+)
+def test_what_follows_products_has_every_bit_of_the_interpreter(finish: dict[str, Any], shape: str) -> None:
+    """Whole and ragged; some places for each workgroup, and fewer places than workgroups."""
+    device, rng = opened(), np.random.default_rng(15)
+    program = vp.ops.matmul(vp.bf16, vp.bf16, tiles=shape, **finish)
+    pipeline = device.compile_native(program)
+    for m, n, k in ((4096, 2048, 128), (264, 520, 72), (301, 515, 65)):
+        rows, columns = np.arange(0, m, 97), np.arange(0, n, 53)
+        x, y = numbers(rng, (m, k), vp.bf16, 1), numbers(rng, (k, n), vp.bf16, 1)
+        added, kept = numbers(rng, (n,), vp.bf16, 1), numbers(rng, (m, n), vp.bf16, 1)
+        beside = {"bias": (added, added[columns]), "residual": (kept, kept[np.ix_(rows, columns)]), "scaled": (0.375, 0.375)}
+        named = {("scale" if name == "scaled" else name): pair for name, pair in beside.items() if name in finish}
+        made = pipeline.dispatch({"a": x, "b": y, **{name: whole for name, (whole, _) in named.items()}})["c"]
+        given = {"a": x[rows], "b": np.ascontiguousarray(y[:, columns]), **{name: some for name, (_, some) in named.items()}}
+        meant = vp.device("reference").compile_native(program, ASKED).dispatch(given)["c"]
+        assert np.array_equal(made[np.ix_(rows, columns)], meant, equal_nan=True), (m, n, k)
+
+
+def test_quotients_beside_products_of_warpgroups_are_rounded_correctly() -> None:
+    """They are computed without the function that the assembler has for them: ordinary numbers, all bit patterns, and what is not finite."""
+    device, rng = opened(), np.random.default_rng(16)
+    with vp.TileBuilder("quotients") as b:
+        n = b.dim("n")
+        x, y, p, q = b.read("x", vp.bf16, 64, 64), b.read("y", vp.bf16, 64, 64), b.read("p", vp.f32, n, 64), b.read("q", vp.f32, n, 64)
+        z, r = b.write("z", vp.f32, 64, 64), b.write("r", vp.f32, n, 64)
+        b.grid(vp.ceil_div(n, 64))
+        acc, i = b.var("acc", vp.f32, shape=(64, 64)), b.workgroup_id(0) * 64
+        with b.for_(0, 64, 64) as k:
+            acc.set(vp.mma(x.tile(0, k, shape=(64, 64)), y.tile(k, 0, shape=(64, 64)), acc, tensor=True))
+        z[0, 0] = acc
+        r[i, 0] = p.tile(i, 0, shape=(64, 64)) / q.tile(i, 0, shape=(64, 64))
+    pipeline = device.load(vp.compile_native(b.program, ["sm_90a"]))
+    few = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0**-149, -(2.0**-126), 3.4e38, -3.0, 1e-40], np.float32)
+    bits = rng.integers(0, 1 << 32, (2, 4096, 64), dtype=np.uint32).view(np.float32)
+    near = (rng.standard_normal((2, 4096, 64)) * 2.0 ** rng.integers(-70, 70, (2, 4096, 64))).astype(np.float32)
+    whole = rng.integers(1, 1 << 24, (2, 4096, 64)).astype(np.float32) * np.array([2.0**-149, 1.0], np.float32)[:, np.newaxis, np.newaxis]
+    ends = np.stack([np.resize(np.repeat(few, len(few)), (64, 64)), np.resize(np.tile(few, len(few)), (64, 64))])
+    zeros = np.zeros((64, 64), vp.bf16.dtype)
+    for above, below in (bits, near, whole, ends):
+        made = pipeline.dispatch({"x": zeros, "y": zeros, "p": above, "q": below})["r"]
+        with np.errstate(all="ignore"):
+            meant = above / below
+        assert np.array_equal(made, meant, equal_nan=True) and np.array_equal(np.signbit(made[meant == 0]), np.signbit(meant[meant == 0]))
+
+
 def test_batches_of_products_have_every_bit_of_the_interpreter() -> None:
     device, rng = opened(), np.random.default_rng(12)
     program = vp.ops.matmul(vp.bf16, vp.f32, batched=True, tiles="large")
