@@ -233,7 +233,8 @@ def _tiles() -> None:
     nvptx.prepare()
     rows = {
         "matmul bf16, large": vp.ops.matmul(vp.bf16, tiles="large"), "matmul bf16, medium": vp.ops.matmul(vp.bf16, tiles="medium"),
-        "matmul tf32": vp.ops.matmul(vp.f32, tensor=True, transpose_b=True, tiles=(128, 256, 32)), "attention, d 128": vp.ops.attention(vp.bf16, 128),
+        "matmul tf32": vp.ops.matmul(vp.f32, tensor=True, transpose_b=True, tiles=(128, 256, 32)),
+        "attention, d 128": vp.ops.attention(vp.bf16, 128, on="sm_90"),
         "attention, d 64": vp.ops.attention(vp.bf16, 64),
     }  # fmt: skip
     for name, program in rows.items():

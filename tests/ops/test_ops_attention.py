@@ -10,6 +10,7 @@ from device_kinds import open_device
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
+from vyre_py.lowering.compile import emit_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TINY = (16, 16)  # tiles of which few queries and keys have several
@@ -107,6 +108,16 @@ def test_a_score_that_is_nan_or_infinite_makes_its_row_nan() -> None:
     arrays["q"][0, 0, 3, 2], arrays["q"][0, 0, 7] = np.nan, np.inf
     out = found(open_device("cpu"), arrays, vp.f32, tiles=TINY)
     assert np.isnan(out[0, 0, [3, 7]]).all() and not np.isnan(np.delete(out, [3, 7], axis=2)).any()
+
+
+@pytest.mark.parametrize(
+    ("target", "head", "on"),
+    [("compute_86", 128, None), ("compute_120", 256, None), ("compute_80", 128, "sm_80"), ("compute_90a", 256, "sm_90")],
+)
+def test_every_machine_has_room_for_what_it_takes_by_itself(target: str, head: int, on: str | None) -> None:
+    text = emit_text(vp.ops.attention(vp.bf16, head, on=on), target, form="vir")
+    assert "tensor_core" in text or "warpgroup_product" in text
+    assert on or str(vp.ops.attention(vp.bf16, head, on=target)) == str(vp.ops.attention(vp.bf16, head))
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,15 @@ def test_tensor_cores_are_asked_for_where_elements_are_small() -> None:
     assert "tile(f32, 128, 128)" in str(vp.ops.matmul(vp.f16)) and "tile(f32, 64, 64)" in str(vp.ops.matmul())
 
 
+def test_the_shape_is_that_for_a_machine() -> None:
+    for on, shape in (("cpu", "128, 128"), ("wgsl", "64, 64"), ("sm_90", "64, 64"), (None, "64, 64"), (open_device("cpu"), "128, 128")):
+        assert f"tile(f32, {shape})" in str(vp.ops.matmul(on=on))
+    for on, shape in (("sm_75", "64, 64"), ("compute_86", "128, 128"), (vp.Target("ptx", "sm_90"), "128, 128"), (None, "128, 128")):
+        assert f"tile(f32, {shape})" in str(vp.ops.matmul(vp.f16, on=on))
+    for on, depth in (("sm_90", 128), ("sm_80", 64), (None, 64)):
+        assert f"step {depth} {{" in str(vp.ops.matmul(vp.i8, transpose_b=True, on=on)) and "step 64 {" in str(vp.ops.matmul(vp.i8, on=on))
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
@@ -121,6 +130,7 @@ def test_tensor_cores_are_asked_for_where_elements_are_small() -> None:
         ((), {"activation": "softplus"}, "the activation is none of those that there are: 'softplus'"),
         ((), {"tiles": "huge"}, "the shape of tiles is none"),
         ((), {"tiles": (64, 64)}, "tiles have three extents"),
+        ((), {"on": "sm_2"}, "what it runs on is a device, a target or a target's name, got 'sm_2'"),
         ((), {"tiles": (64, 64, 0)}, "an extent of tiles is a whole number from 1 to 1024, got 0"),
     ],
 )

@@ -9,22 +9,25 @@ import numpy as np
 
 import vyre_py as vp
 from vyre_py.ir.language.types import Type, bf16, f16, f32
+from vyre_py.ops import machines
 from vyre_py.ops.checks import one_of, refuse, whole
 
 __all__ = ["attention"]
 
 _WIDEST: Final = 256  # elements of a head
+_NARROW_BYTES: Final = 2
 _MOST: Final = float(np.finfo(np.float32).max)
 # Queries and keys that a workgroup has at a time, and for how many steps along the keys there is room: with tensor cores, by the bytes of an element and
-# the elements that a head has at most, what is the fastest on an H200, where three workgroups of the shortest heads run on a multiprocessor at once; and
-# without them, where all that a product needs fits the memory of every device. A depth of 0 leaves it to the compiler.
-_CORES: Final = {2: {64: (64, 128, 2), 128: (128, 128, 0), _WIDEST: (128, 64, 0)}, 4: {64: (128, 64, 0), 128: (128, 128, 0), _WIDEST: (128, 64, 0)}}
+# the elements that a head has at most, what fits every machine; what is the fastest on an H200, where three workgroups of the shortest heads run on a
+# multiprocessor at once; and without them, where all that a product needs fits the memory of every device. A depth of 0 leaves it to the compiler.
+_CORES: Final = {2: {64: (64, 128, 2), 128: (128, 64, 0), _WIDEST: (64, 32, 0)}, 4: {64: (64, 32, 0), 128: (32, 32, 0), _WIDEST: (32, 16, 0)}}
+_FAST: Final = {machines.WARPGROUPS: {128: (128, 128, 0), _WIDEST: (128, 32, 0)}, machines.WIDE: {128: (128, 128, 0)}}  # of elements of 2 bytes
 _PLAIN: Final = (32, 32, 0)
 
 
 def attention(
     type_: Type = f32, head: int = 64, *, causal: bool = False, scale: float | None = None, tensor: bool | str | None = None,
-    tiles: tuple[int, int] | None = None,
+    tiles: tuple[int, int] | None = None, on: vp.Device | vp.Target | str | None = None,
 ) -> vp.Program:  # fmt: skip
     """out[z, h, i] = sum over j of p[j] v[z, g, j], where p is the softmax over j of scale * q[z, h, i] . k[z, g, j], and g = h // (heads // kv_heads).
 
@@ -37,7 +40,8 @@ def attention(
     result once. Products are chains of fused multiply-adds, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their
     own order, where exponentials and the last quotient may be approximated, too (`vp.fast`): it is true unless given for 16 bits. `tensor="sm_90"` asks for
     the bits of that architecture's tensor cores, without approximations. `tiles`, how many queries and keys a workgroup has at a time, is part of the order
-    of sums, too; unless given it is what is fast for the length of a head. A row with a score that is NaN or positive infinity is NaN throughout.
+    of sums, too; unless given it is what is fast for the length of a head `on` a device or target ("sm_90"), or fits every one. A row with a score
+    that is NaN or positive infinity is NaN throughout.
 
     T. Dao, D. Y. Fu, S. Ermon, A. Rudra and C. Re, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022), arXiv 2205.14135;
     the sums over blocks of keys are those of M. Milakov and N. Gimelshein (2018), arXiv 1805.02867. Raises ValidationError B108 at the caller's line for
@@ -48,7 +52,9 @@ def attention(
     scale = 1 / math.sqrt(head) if scale is None else _scale_of(scale)
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     by, power = scale * math.log2(math.e), vp.fast.exp2 if tensor is True else vp.exp2
-    by_itself = next(shape for most, shape in _CORES[type_.size_bytes].items() if head <= most) if tensor else _PLAIN
+    kind, size = machines.machine(on), type_.size_bytes
+    shapes = _CORES[size] | (_FAST.get(kind, {}) if size == _NARROW_BYTES else {})
+    by_itself = next(shape for most, shape in shapes.items() if head <= most) if tensor and kind != machines.PLAIN else _PLAIN
     rows, keys, depth = by_itself if tiles is None else (*_shape_of(tiles), 0)
     with vp.TileBuilder("attention") as b:
         batch, heads, shared, m, n = b.dim("batch"), b.dim("heads"), b.dim("kv_heads"), b.dim("m"), b.dim("n")

@@ -9,6 +9,7 @@ from typing import Any, Final
 import vyre_py as vp
 from vyre_py.ir.check.limits import MAX_PIPELINE
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8
+from vyre_py.ops import machines
 from vyre_py.ops.checks import FLOATS, one_of, refuse, whole
 
 __all__ = ["ACTIVATIONS", "TILES", "matmul"]
@@ -17,6 +18,9 @@ __all__ = ["ACTIVATIONS", "TILES", "matmul"]
 # each, and pays from some 2048 rows and columns on; "medium" gives more workgroups to fill a GPU with, and is the fastest on a CPU; "small" is for what has no
 # tensor cores, and for wgpu. Elements of 4 bytes are loaded half as deep by "large": more of them on their way than registers hold.
 TILES: Final[Mapping[str, tuple[int, int, int]]] = {"large": (128, 256, 64), "medium": (128, 128, 64), "small": (64, 64, 32)}
+
+# With tensor cores, and without, by the kind of machine.
+_BY_ITSELF: Final = {machines.ANY: ("medium", "small"), machines.CPU: ("medium", "medium"), machines.PLAIN: ("small", "small")}
 
 # GELU: D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016), arXiv 1606.08415, the second by its approximation in section 2.
 ACTIVATIONS: Final[Mapping[str, Callable[[vp.Expr], vp.Expr]]] = {
@@ -33,7 +37,7 @@ _SUMS: Final = {f16: f32, bf16: f32, f8e4m3: f32, f8e5m2: f32, f32: f32, f64: f6
 def matmul(
     type_: Type = f32, to: Type | None = None, *, batched: bool = False, transpose_a: bool = False, transpose_b: bool = False, scaled: bool = False,
     bias: bool = False, activation: str | None = None, residual: bool = False, tensor: bool | None = None, tiles: str | tuple[int, int, int] | None = None,
-    stages: int = 0,
+    stages: int = 0, on: vp.Device | vp.Target | str | None = None,
 ) -> vp.Program:  # fmt: skip
     """c = activation(scale * a b + bias) + residual, of which all but a b is left out unless asked for.
 
@@ -46,8 +50,8 @@ def matmul(
     multiply-adds in order of k, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their own order, of f32 take the
     upper 19 bits (tf32), and of products of f8 on sm_90a keep sums of 14 bits: it is true unless given for types of 8 and 16 bits. `tiles` is a name in
     `TILES`, of which "large" goes half as deep for elements of 4 bytes, or a shape (rows, columns, depth); unless given it is "medium" with `tensor` and
-    "small" without. `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied ahead; 0 leaves it to the
-    compiler.
+    "small" without, which fit every machine, or what is fast `on` a device or target ("sm_90"), where factors of 8 bits that lie along k go 128 deep.
+    `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied ahead; 0 leaves it to the compiler.
 
     Raises ValidationError B108 at the caller's line for other types, names, shapes and stages.
     """
@@ -59,7 +63,10 @@ def matmul(
     finish = ACTIVATIONS[one_of("the activation", activation, ACTIVATIONS)] if activation is not None else None
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     stages = whole("stages", stages, 0, MAX_PIPELINE)
-    rows, columns, depth = _shape_of(("medium" if tensor else "small") if tiles is None else tiles, type_)
+    kind = machines.machine(on)
+    rows, columns, depth = _shape_of(_BY_ITSELF.get(kind, _BY_ITSELF[machines.ANY])[not tensor] if tiles is None else tiles, type_)
+    if tiles is None and kind == machines.WARPGROUPS and type_.size_bytes == 1 and transpose_b and not transpose_a:
+        depth *= 2  # whole rows of 128 bytes, as warpgroups take them
     with vp.TileBuilder("matmul") as b:
         m, n, k = b.dim("m"), b.dim("n"), b.dim("k")
         batch = [b.dim("batch")] if batched else []

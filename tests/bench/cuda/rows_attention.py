@@ -22,7 +22,7 @@ def _attention(bench: Bench, length: int, head: int, *, causal: bool) -> dict[st
     length = bench.size(length, 64)
     shape = (max(1, bench.size(_TOKENS, 64) // length), bench.size(_WIDTH // head, 1), length, head)
     device = bench.device
-    pipeline = device.compile_native(vp.ops.attention(vp.bf16, head, causal=causal))
+    pipeline = device.compile_native(vp.ops.attention(vp.bf16, head, causal=causal, on=device))
     tensors: dict[str, Any] = {}
     if not bench.dry:
         tensors = {name: torch().randn(shape, device="cuda", dtype=torch().bfloat16) for name in ("q", "k", "v", "out")}
