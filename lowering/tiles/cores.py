@@ -1,5 +1,8 @@
 """The rewrite of a Program whose products tensor cores compute: copies ahead into the rings that are planned (`rings`), and stores of sums; `warp_products` and
-`warpgroups` have the products."""
+`warpgroups` have the products.
+
+One module because it is one class: its rules share the plan, and the layouts of what it writes.
+"""
 
 from __future__ import annotations
 

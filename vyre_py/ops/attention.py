@@ -9,7 +9,7 @@ import numpy as np
 
 import vyre_py as vp
 from vyre_py.ir.language.types import Type, bf16, f16, f32
-from vyre_py.ops import machines
+from vyre_py.ops import hardware
 from vyre_py.ops.checks import one_of, refuse, whole
 
 __all__ = ["attention"]
@@ -21,7 +21,7 @@ _MOST: Final = float(np.finfo(np.float32).max)
 # the elements that a head has at most, what fits every machine; what is the fastest on an H200, where three workgroups of the shortest heads run on a
 # multiprocessor at once; and without them, where all that a product needs fits the memory of every device. A depth of 0 leaves it to the compiler.
 _CORES: Final = {2: {64: (64, 128, 2), 128: (128, 64, 0), _WIDEST: (64, 32, 0)}, 4: {64: (64, 32, 0), 128: (32, 32, 0), _WIDEST: (32, 16, 0)}}
-_FAST: Final = {machines.WARPGROUPS: {128: (128, 128, 0), _WIDEST: (128, 32, 0)}, machines.WIDE: {128: (128, 128, 0)}}  # of elements of 2 bytes
+_FAST: Final = {hardware.WARPGROUPS: {128: (128, 128, 0), _WIDEST: (128, 32, 0)}, hardware.WIDE: {128: (128, 128, 0)}}  # of elements of 2 bytes
 _PLAIN: Final = (32, 32, 0)
 
 
@@ -52,9 +52,9 @@ def attention(
     scale = 1 / math.sqrt(head) if scale is None else _scale_of(scale)
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     by, power = scale * math.log2(math.e), vp.fast.exp2 if tensor is True else vp.exp2
-    kind, size = machines.machine(on), type_.size_bytes
+    kind, size = hardware.machine(on), type_.size_bytes
     shapes = _CORES[size] | (_FAST.get(kind, {}) if size == _NARROW_BYTES else {})
-    by_itself = next(shape for most, shape in shapes.items() if head <= most) if tensor and kind != machines.PLAIN else _PLAIN
+    by_itself = next(shape for most, shape in shapes.items() if head <= most) if tensor and kind != hardware.PLAIN else _PLAIN
     rows, keys, depth = by_itself if tiles is None else (*_shape_of(tiles), 0)
     with vp.TileBuilder("attention") as b:
         batch, heads, shared, m, n = b.dim("batch"), b.dim("heads"), b.dim("kv_heads"), b.dim("m"), b.dim("n")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import vyre_py as vp
 from vyre_py.ir.check.limits import MAX_PIPELINE
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8
-from vyre_py.ops import machines
+from vyre_py.ops import hardware
 from vyre_py.ops.checks import FLOATS, one_of, refuse, whole
 
 __all__ = ["ACTIVATIONS", "TILES", "matmul"]
@@ -20,7 +20,7 @@ __all__ = ["ACTIVATIONS", "TILES", "matmul"]
 TILES: Final[Mapping[str, tuple[int, int, int]]] = {"large": (128, 256, 64), "medium": (128, 128, 64), "small": (64, 64, 32)}
 
 # With tensor cores, and without, by the kind of machine.
-_BY_ITSELF: Final = {machines.ANY: ("medium", "small"), machines.CPU: ("medium", "medium"), machines.PLAIN: ("small", "small")}
+_BY_ITSELF: Final = {hardware.ANY: ("medium", "small"), hardware.CPU: ("medium", "medium"), hardware.PLAIN: ("small", "small")}
 
 # GELU: D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016), arXiv 1606.08415, the second by its approximation in section 2.
 ACTIVATIONS: Final[Mapping[str, Callable[[vp.Expr], vp.Expr]]] = {
@@ -63,9 +63,9 @@ def matmul(
     finish = ACTIVATIONS[one_of("the activation", activation, ACTIVATIONS)] if activation is not None else None
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     stages = whole("stages", stages, 0, MAX_PIPELINE)
-    kind = machines.machine(on)
-    rows, columns, depth = _shape_of(_BY_ITSELF.get(kind, _BY_ITSELF[machines.ANY])[not tensor] if tiles is None else tiles, type_)
-    if tiles is None and kind == machines.WARPGROUPS and type_.size_bytes == 1 and transpose_b and not transpose_a:
+    kind = hardware.machine(on)
+    rows, columns, depth = _shape_of(_BY_ITSELF.get(kind, _BY_ITSELF[hardware.ANY])[not tensor] if tiles is None else tiles, type_)
+    if tiles is None and kind == hardware.WARPGROUPS and type_.size_bytes == 1 and transpose_b and not transpose_a:
         depth *= 2  # whole rows of 128 bytes, as warpgroups take them
     with vp.TileBuilder("matmul") as b:
         m, n, k = b.dim("m"), b.dim("n"), b.dim("k")
