@@ -248,6 +248,19 @@ class _CpuRewrite(Rewrite):
         super().__init__(program, target, invocations, memory_bytes)
         self._packing = packing
         self._kept = set(packing.sums.values())
+        self._shifting = self._found_shifting()
+
+    def _found_shifting(self) -> frozenset[Type]:
+        """The types whose sums that no variable holds have an element of their array for several invocations: those of an axis of extent 1, and in turn those
+        of rows that are not equally far apart."""
+        packing, shapes = self._packing, dict[Type, set[tuple[int, ...]]]()
+        for index, s in packing.products.items():
+            if index not in packing.sums:
+                shapes.setdefault(s.bound.type.scalar, set()).add(s.bound.type.shape)
+        return frozenset(
+            type_ for type_, found in shapes.items()
+            if any(1 in shape for shape in found) or len({_rows(shape, packing.kernel.lanes(type_)).row for shape in found}) > 1
+        )  # fmt: skip
 
     def offset(self, offset: Atom) -> Atom:
         """So low that no index of a tile wraps: then indices are neighbours where elements are, for lanes as well."""
@@ -358,8 +371,8 @@ class _CpuRewrite(Rewrite):
         left, right = [self._factor(atom, number, type_) for number, atom in enumerate(s.args[:2])]
         sums = self._sums_of(variable) if variable is not None else self.array(type_, packing.rows(s.bound.type).elements, "sums")
         if index not in packing.in_place:
-            if 1 in s.bound.type.shape:
-                self.barrier()  # others may still load what they hold as well
+            if variable is None and type_ in self._shifting:
+                self.barrier()  # others may still load what they hold of the sums before
             self._put(self.tile_of(s.args[2]), type_, sums)
         kernel = packing.kernel
         self.emit(PackedProduct(
