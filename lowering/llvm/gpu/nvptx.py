@@ -229,7 +229,8 @@ def _details(coarsened: Coarsened, program: Program) -> dict[str, int]:
 def _levels(optimised: Optimised, coarsened: Coarsened | None, options: CompileOptions) -> tuple[int, int]:
     """How hard LLVM's passes, and its code generation, try: little where every access beside another one is part of a vector's already."""
     program = optimised.program
-    if options.opt == _MOST and not optimised.functions and any(isinstance(s, WarpgroupProduct) for s in program.body):
+    # The body of workgroups that walk is a function of its own.
+    if options.opt == _MOST and not optimised.functions and not options.walks and any(isinstance(s, WarpgroupProduct) for s in program.body):
         return _BY_FUNCTION, options.opt
     if len(program.body) > _LARGE_BODY and not uses_tensor_cores(program):
         return min(options.opt, 1), 0
