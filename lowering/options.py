@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.tiles.tile_ops import MODELS
+from vyre_py.ir.language.tiles.tensor_model import MODELS
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import ValueRecord
 from vyre_py.lowering.errors import Missing, Unsupported

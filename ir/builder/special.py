@@ -11,7 +11,8 @@ from vyre_py.ir.builder.expressions import Expr, Operand, apply, apply_tile, con
 from vyre_py.ir.builder.sizes import Size, size_op
 from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.language.tiles.tile_ops import MODELS, modelled_product
+from vyre_py.ir.language.tiles.tensor_model import MODELS
+from vyre_py.ir.language.tiles.tile_ops import modelled_product
 from vyre_py.ir.language.types import Type, u32, vector_of
 from vyre_py.ir.public import public
 

@@ -128,10 +128,9 @@ def test_handles(compiled: Callable[[str], Pipeline]) -> None:
 
 def test_a_grid_from_a_buffer(device: Device, compiled: Callable[[str], Pipeline]) -> None:
     counts = device.allocate((4,), vp.u32)
-    compiled("count").bind(x=device.upload(np.array([130], np.uint32)), counts=counts)()
-    y = device.upload(np.zeros(1000, np.uint32))
+    x, y = device.upload(np.array([130], np.uint32)), device.upload(np.zeros(1000, np.uint32))
     lines = next(body for language, body in BLOCK.findall(PAGE) if language == "python")
-    exec(lines, {"vp": vp, "device": device, "counts": counts, "y": y, "counted": compiled("counted")})
+    exec(lines, {"vp": vp, "device": device, "counts": counts, "x": x, "y": y, "count": compiled("count"), "counted": compiled("counted")})
     assert device.download(y).tolist() == [1] * 192 + [0] * 808  # three workgroups
 
 

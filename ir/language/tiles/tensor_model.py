@@ -6,12 +6,16 @@ cores", 2021, and arXiv 2511.10909. Floats of 8 bits by warps are what NVIDIA's 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.types import Type, f64
 
-__all__ = ["TensorModel", "tensor_model"]
+__all__ = ["MODELS", "TensorModel", "tensor_model"]
+
+# What products may ask for whose bits the interpreter knows -> the op of factors of 8 bits, and that of all others.
+MODELS: Final[Mapping[str, tuple[str, str]]] = {"sm_90": ("mma_sm90", "mma_sm90"), "sm_90:warps": ("mma_sm90_warps", "mma_sm90")}
 
 _AT_ONCE_BYTES: Final = 32
 

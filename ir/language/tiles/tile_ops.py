@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.imports import deferred, made_once
 from vyre_py.ir.language.ops import FOLDS
+from vyre_py.ir.language.tiles.tensor_model import MODELS
 from vyre_py.ir.language.tiles.tile_op import (
     TileOp,
     counted,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 else:  # the interpreter alone calls them
     tensor_cores, tile_meanings = deferred("vyre_py.ir.evaluate", "tensor_cores", "tile_meanings")
 
-__all__ = ["MMA_TYPES", "MODELS", "TILE_OPS", "modelled_product"]
+__all__ = ["MMA_TYPES", "TILE_OPS", "modelled_product"]
 
 _ALL = frozenset(SCALARS.values())
 _BYTE_FLOATS, _BYTES = (f8e4m3, f8e5m2), (i8, u8)
@@ -71,9 +72,6 @@ TILE_OPS: Final[Mapping[str, TileOp]] = {
         *_folds(),
     )
 }  # fmt: skip
-
-# What products may ask for whose bits the interpreter knows -> the op of factors of 8 bits, and that of all others.
-MODELS: Final[Mapping[str, tuple[str, str]]] = {"sm_90": ("mma_sm90", "mma_sm90"), "sm_90:warps": ("mma_sm90_warps", "mma_sm90")}
 
 
 def modelled_product(model: str, factor: Type) -> TileOp:
