@@ -13,7 +13,7 @@ from vyre_py.drivers.errors import LaunchError
 from vyre_py.drivers.process.executor import Executor
 from vyre_py.drivers.registry import KINDS
 from vyre_py.ir.language.errors import VyreError
-from vyre_py.ir.language.nodes import Atomic, GridScan, Tile, TileAtomicAdd
+from vyre_py.ir.language.nodes import Atomic, GridScan, Statement, Tile, TileAtomicAdd
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.options import CompileOptions
@@ -71,8 +71,14 @@ def _near(right: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 
 def is_exact(program: Program, artifact: Artifact) -> bool:
     """Whether its results have the same bits however it is computed: not by tensor cores, nor where floats are added in whatever order they come."""
-    return all(part.numerics == "strict" for part in artifact.parts) and not any(
-        statement.op.name == "mma_tensor" if isinstance(statement, Tile) else isinstance(statement, (Atomic, TileAtomicAdd, GridScan)) and any(
-            (type_ := getattr(atom, "type", None)) is not None and type_.is_float for atom in (statement.result, *statement.args)
-        ) for statement in program.body
-    )  # fmt: skip
+    return all(part.numerics == "strict" for part in artifact.parts) and not any(map(_has_no_order, program.body))
+
+
+def _has_no_order(statement: Statement) -> bool:
+    """Whether a statement adds floats in an order that is not the language's."""
+    if isinstance(statement, Tile):
+        return statement.op.name == "mma_tensor"
+    if not isinstance(statement, (Atomic, TileAtomicAdd, GridScan)):
+        return False
+    types = [getattr(atom, "type", None) for atom in (statement.result, *statement.args)]
+    return any(type_ is not None and type_.is_float for type_ in types)

@@ -196,7 +196,10 @@ READY = [
     for finish in ({}, FINISH) for t in (vp.bf16, vp.f16, vp.f8e4m3, vp.f8e5m2, vp.f32, vp.f64, vp.i8, vp.u8) if t.is_float or not finish
     for turned in ((False, False), (False, True), (True, False), (True, True)) for arch in ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 ]  # fmt: skip
-SPILLED = {("sm_80", vp.bf16, "finished"): 72, ("sm_86", vp.bf16, "finished"): 72, ("sm_89", vp.bf16, "finished"): 72, ("sm_100", vp.f8e4m3, "plain"): 16}
+SPILLED = {
+    ("sm_80", vp.bf16, "finished"): 160, ("sm_86", vp.bf16, "finished"): 160, ("sm_89", vp.bf16, "finished"): 160, ("sm_100", vp.f8e4m3, "plain"): 16,
+    ("sm_90a", vp.f64, "finished"): 104, **{("sm_90a", t, what): 16 for t in (vp.f8e4m3, vp.f8e5m2) for what in ("plain", "finished")},
+}  # fmt: skip
 SOME = [("sm_80", vp.bf16, (False, False), {}), ("sm_90", vp.i8, (False, True), {}), ("sm_90a", vp.bf16, (False, False), FINISH)]
 
 
