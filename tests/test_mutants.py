@@ -65,7 +65,7 @@ def test_a_draw_hangs_on_the_seed_and_on_nothing_else(tmp_path: Path) -> None:
 
 def test_all_of_what_is_measured_is_drawn_from() -> None:
     files = scope_files()
-    assert {"ir/passes/cse.py", "ir/check/uniformity.py", "lowering/llvm/gpu/simt.py", "drivers/binding.py"} <= set(files)
+    assert {"ir/passes/cse.py", "ir/check/uniformity.py", "lowering/llvm/gpu/simt/elements.py", "drivers/binding.py"} <= set(files)
     drawn = draw(20261122, 600, files)
     assert {m.kind for m in drawn} == {"comparison", "operator", "constant", "swapped", "negated", "dropped"}
     assert len({m.path for m in drawn}) > len(files) // 2

@@ -22,7 +22,7 @@ from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.nodes import Param
 from vyre_py.lowering.layout import SlotKind, lay_out
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
-from vyre_py.lowering.llvm.gpu.simt import write_kernel
+from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 

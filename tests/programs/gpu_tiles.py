@@ -30,7 +30,7 @@ from tiles import arguments_for, generate_tiles  # noqa: E402 - as above
 
 import vyre_py as vp  # noqa: E402 - as above
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, u8, u32  # noqa: E402 - as above
-from vyre_py.lowering.llvm.gpu import simt  # noqa: E402 - as above
+from vyre_py.lowering.llvm.gpu.simt.workgroup import Workgroup  # noqa: E402 - as above
 
 __all__ = ["CASES", "PLANTED", "Case", "part"]
 
@@ -180,7 +180,7 @@ def main(which: str) -> None:
     """Runs a part; or, `planted`, those whose barriers are left out, where launches may well differ."""
     device = vp.device("cuda")
     if which == "planted":
-        with mock.patch.object(simt._SimtWalk, "_barrier", return_value=None):
+        with mock.patch.object(Workgroup, "barrier", return_value=None):
             for make, arguments, *_ in PLANTED.values():
                 device.compile_native(make()).dispatch(dict(arguments()))
         print(f"{len(PLANTED)} Programs without barriers")

@@ -25,9 +25,10 @@ _PARITIES: Final = 2  # of turns, that a word tells apart
 class BoxCopies:
     """What a walk over a Program does for them: `bases` are the addresses of memories, `boxes` those of descriptions, by buffer and box."""
 
-    def __init__(self, w: Writer, name_of: Callable[[Atom], str], index: Callable[[], str], bases: Mapping[Memory, str]) -> None:
-        self._w, self._name_of, self._index, self._bases = w, name_of, index, bases
-        self.boxes: dict[tuple[str, tuple[int, ...]], str] = {}
+    def __init__(
+        self, w: Writer, name_of: Callable[[Atom], str], index: Callable[[], str], bases: Mapping[Memory, str], boxes: Mapping[tuple[str, tuple[int, ...]], str]
+    ) -> None:
+        self._w, self._name_of, self._index, self._bases, self._boxes = w, name_of, index, bases, boxes
 
     def _alone(self, text: str, registers: str, given: str, behind: str = "", by: int = 0) -> None:
         """Instructions of one invocation, each of which begins with `@%first`; the operands from $1 on are given. What stands `behind` all do."""
@@ -52,7 +53,7 @@ class BoxCopies:
         what, taken = ("init", ", $2") if s.arrivals else ("inval", "")
         lines = [f"@%first mbarrier.{what}.shared::cta.b64 [$1+{_WORD_BYTES * k}]{taken};" for k in range(element_count(s.memory))]
         behind = "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" if s.arrivals else ""
-        boxes = list(self.boxes.values()) if s.arrivals and not s.shared else []
+        boxes = list(self._boxes.values()) if s.arrivals and not s.shared else []
         lines += [f"@%first prefetch.tensormap [${3 + number}];" for number in range(len(boxes))]
         given = [f"i32 {address}", f"i32 {count}", *[f"ptr {name}" for name in boxes]]
         self._alone(" ".join(lines), ",".join(["r", "r", *["l"] * len(boxes)]), ", ".join(given), behind)
@@ -92,7 +93,7 @@ class BoxCopies:
         rank = len(s.box)
         at = ", ".join([f"${4 + axis}" for axis in range(rank)])
         given = ", ".join([f"i32 {self._name_of(a)}" for a in reversed(s.args[2:])])  # the innermost first
-        registers, where = ["l", "r", *["r"] * rank], f"ptr {self.boxes[s.source.name, s.box]}, i32 {word}, {given}"
+        registers, where = ["l", "r", *["r"] * rank], f"ptr {self._boxes[s.source.name, s.box]}, i32 {word}, {given}"
         text = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         if s.shared < 0:
             self._alone(f"@%first {text} [$1], [$2, {{{at}}}], [$3];", ",".join(["r", *registers]), f"i32 {to}, {where}", by=s.by)

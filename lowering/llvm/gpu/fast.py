@@ -4,7 +4,7 @@
 expands later, some of which lives by the error of a correctly rounded division or root, stays as it is. Each instruction is an op that no
 other target and no Program can name; f16 and bf16 go through f32 as they always do. `accuracy` says how accurate the results are.
 
-The flushing of subnormal numbers is not here: it is an attribute of the kernel (`simt.write_kernel`).
+The flushing of subnormal numbers is not here: it is an attribute of the kernel (`simt.kernel.write_kernel`).
 """
 
 from __future__ import annotations

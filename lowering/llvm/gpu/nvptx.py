@@ -24,7 +24,7 @@ from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.llvm.gpu.machine_code.ptx_fixes import mend
-from vyre_py.lowering.llvm.gpu.simt import write_kernel
+from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
 from vyre_py.lowering.llvm.gpu.tensor_cores import uses_tensor_cores
 from vyre_py.lowering.llvm.heap import keep_heap
 from vyre_py.lowering.llvm.large import Size, measure

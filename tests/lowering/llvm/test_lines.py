@@ -30,7 +30,7 @@ from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.cpu import host
 from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.llvm.gpu.machine_code import disassemble, nvjitlink
-from vyre_py.lowering.llvm.gpu.simt import write_kernel
+from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
 from vyre_py.lowering.llvm.lines import LineTables
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions

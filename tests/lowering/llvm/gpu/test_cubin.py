@@ -26,7 +26,7 @@ from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.gpu.machine_code import disassemble, nvjitlink
 from vyre_py.lowering.llvm.gpu.machine_code.assembler_log import resources, settled
-from vyre_py.lowering.llvm.gpu.simt import write_kernel
+from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target

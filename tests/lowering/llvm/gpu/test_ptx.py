@@ -26,9 +26,10 @@ from vyre_py.ir.text.parser import parse
 from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.errors import ToolchainError, Unsupported
 from vyre_py.lowering.kinds import STRICT_EXPANSIONS
-from vyre_py.lowering.llvm.gpu import nvptx, simt
+from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, fitting_archs
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
+from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
@@ -243,7 +244,7 @@ GOLDENS = {
 @pytest.mark.parametrize("name", GOLDENS)
 def test_the_text_that_llvm_reads(name):
     module = ModuleText()
-    simt.write_kernel(optimise(check(parse(GOLDENS[name])), expand=STRICT_EXPANSIONS), module, f"vyre_{name}")
+    write_kernel(optimise(check(parse(GOLDENS[name])), expand=STRICT_EXPANSIONS), module, f"vyre_{name}")
     text = str(module)
     llvm.parse_assembly(text).verify()
     golden = TESTS / "golden" / f"simt.{name}.ll"

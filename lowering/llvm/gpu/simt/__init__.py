@@ -1,0 +1,1 @@
+"""The walk for GPUs: one thread for each invocation, and branches for the body's structure."""
