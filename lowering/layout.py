@@ -9,8 +9,9 @@ uniform buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import chain
 from math import prod
 from typing import Final
 
@@ -137,17 +138,20 @@ class Layout:
         return next((s for s in self.slots if s.kind is kind), None)
 
 
-def _extents(program: Program) -> Iterator[tuple[DimExpr, Type]]:
-    """Every size that the code may ask for, and its type: axes of accessed buffers, then dim expressions used as operands."""
+def _extents(program: Program, own: Mapping[str, Memory]) -> Iterator[tuple[DimExpr, Type]]:
+    """Every size that the code may ask for, and its type: axes of accessed buffers, then dim expressions used as operands. Of a view of one of its `own`
+    buffers the code asks for the buffer's axes, and computes how many groups of elements these are."""
     wide = program.widths.buffers
+    types = {memory: u64 if memory in wide else u32 for memory in program.buffers}
+    groups = {(memory.shape[-2], type_) for memory, type_ in types.items() if memory.rank > own[memory.name].rank}
     for statement in program.body:
         for memory in (statement.memory, *statement.also_reads) if isinstance(statement, MemoryStatement) else ():
             if memory.space is Space.BUFFER:
-                type_ = u64 if memory in wide else u32
-                yield from ((axis, type_) for axis in memory.shape)
+                type_ = types[memory]
+                yield from ((axis, type_) for axis in own[memory.name].shape)
         type_ = u32 if whole_size(statement) is None else u64
         for atom in statement.args:
-            if not isinstance(atom, (Value, Const, Param)):
+            if not isinstance(atom, (Value, Const, Param)) and (atom, type_) not in groups:
                 yield atom, type_
 
 
@@ -205,9 +209,11 @@ def boxes_begin(end: int) -> int:
 
 
 def lay_out(
-    program: Program, options: CompileOptions = _PLAIN, boxes: Iterable[tuple[Memory, tuple[int, ...]]] = (), *, walks: bool = False,
+    program: Program, options: CompileOptions = _PLAIN, boxes: Iterable[tuple[Memory, tuple[int, ...]]] = (), forms: Sequence[Program] = (), *,
+    walks: bool = False,
 ) -> Layout:  # fmt: skip
-    """The layout of a Program's arguments, of descriptions of boxes of its buffers, and of the grid where a form of it `walks`; deterministic."""
+    """The layout of a Program's arguments, of descriptions of boxes of its buffers, and of the grid where a form of it `walks`; deterministic. Sizes are those
+    that it and all of its `forms` ask for, which may have kept accesses that it has not; from 2^32 on is what all of them take."""
     slots: list[Slot] = []
     offset = 0
     for memory in [memory for memory in program.buffers if not memory.hidden]:
@@ -218,7 +224,8 @@ def lay_out(
         size = -(-param.type.size_bytes // WORD_BYTES) * WORD_BYTES
         slots.append(Slot(SlotKind.PARAM, param.name, param.type, offset, size, param=param))
         offset += size
-    for expr, type_ in dict.fromkeys(_extents(program)):
+    own = {memory.name: memory for memory in program.buffers}
+    for expr, type_ in dict.fromkeys(chain.from_iterable(_extents(form, own) for form in (program, *forms))):
         if not isinstance(expr, DimConst):
             offset += -offset % type_.size_bytes
             slots.append(Slot(SlotKind.EXTENT, "", type_, offset, type_.size_bytes, expr=expr))
@@ -248,4 +255,4 @@ def lay_out(
         name = grid_name([*program.dims, *program.params, *program.buffers])
         slots.append(Slot(SlotKind.GRID, name, u32, offset, POINTER_BYTES))
         offset += POINTER_BYTES
-    return Layout(tuple(slots), offset, program.widths.names)
+    return Layout(tuple(slots), offset, program.widths.names.intersection(*[form.widths.names for form in forms]))

@@ -37,9 +37,9 @@ def with_views(optimised: Optimised, forms: Sequence[Optimised]) -> WithViews:
 
 def layout_of(optimised: Optimised, options: CompileOptions) -> Layout:
     """The layout of the arguments that all forms of a Program have, with the boxes that they copy."""
-    forms = optimised.forms if isinstance(optimised, WithViews) else ()
-    boxes = dict.fromkeys([(s.source, s.box) for form in forms for s in form.program.body if isinstance(s, BoxCopy)])
-    return lay_out(optimised.program, options, boxes, walks=any(walks_grid(form.program) for form in forms))
+    forms = [form.program for form in optimised.forms] if isinstance(optimised, WithViews) else []
+    boxes = dict.fromkeys([(s.source, s.box) for form in forms for s in form.body if isinstance(s, BoxCopy)])
+    return lay_out(optimised.program, options, boxes, forms, walks=any(walks_grid(form) for form in forms))
 
 
 def viewed(optimised: Optimised, form: Optimised) -> Coarsened | None:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Final
 
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import Load, Memory, Space, Store
+from vyre_py.ir.language.nodes import Load, Memory, Store
 from vyre_py.ir.language.types import Kind, Type
 from vyre_py.lowering.llvm.cpu.memory import Memories, Spot
 from vyre_py.lowering.llvm.cpu.values import LaneValue, Variability
 from vyre_py.lowering.llvm.idioms import suffix
 from vyre_py.lowering.llvm.types import bits_type, integer, llvm_type, memory_type
-from vyre_py.lowering.rows import Row, element_rows
+from vyre_py.lowering.rows import Row
 
 __all__ = ["Rows"]
 
@@ -30,11 +30,10 @@ class Rows:
 
     def __init__(self, memories: Memories) -> None:
         self.memories, self.state, self.w = memories, memories.state, memories.w
-        self._rows = element_rows(memories.state.optimised, frozenset({Space.BUFFER, Space.WORKGROUP}))
 
     def load(self, index: int, s: Load) -> int | None:
         """Writes the row of loads that begins with a statement, and returns the index of the next statement; None without such a row."""
-        row = self._rows.get(index)
+        row = self.state.element_rows.get(index)
         if row is None:
             return None
         spot, width = self._spot(index, s), self.state.width
@@ -54,7 +53,7 @@ class Rows:
 
     def store(self, index: int, s: Store) -> int | None:
         """Writes the row of stores that begins with a statement, and returns the index of the next statement; None without such a row."""
-        row = self._rows.get(index)
+        row = self.state.element_rows.get(index)
         if row is None:
             return None
         spot, type_ = self._spot(index, s), s.memory.type

@@ -20,6 +20,7 @@ from vyre_py.ir.language.nodes import (
     Memory,
     MemoryStatement,
     Param,
+    Space,
     Statement,
     Value,
     const,
@@ -38,6 +39,7 @@ from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.llvm.types import bits_type, literal, llvm_type, memory_type
 from vyre_py.lowering.llvm.unrolling import unrolls
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.rows import Row, element_rows
 
 if TYPE_CHECKING:
     from vyre_py.ir.passes import Optimised
@@ -81,7 +83,8 @@ class State:
     of its first lane (i32); in a walk along rows `row` has the local index at which the row begins, and its places along y and z, and in a run of chunks
     that all lie inside `along` has the first lane's place in the grid along x.
     `ended` is the label that leaves the function. `areas` are pieces of scratch memory, by name, with their size in bytes.
-    `prefix` begins the names of tables. In a chunk that lies inside (`interior`), `known` has results that were computed before it, and `inside` the axes of
+    `prefix` begins the names of tables, and `element_rows` are the rows that lanes touch together. In a chunk that lies inside (`interior`), `known` has
+    results that were computed before it, and `inside` the axes of
     accesses that need no check. `loops` has the loops that are open, and -1 for the region. `work` counts what lanes compute and access, turns of loops
     included as far as they can be guessed, and `gathers` those accesses that gather or scatter; `widest` is the bits of the widest values of which there
     are vectors, and `parts` says that lanes part where no mask is at first. `host` is the processor.
@@ -100,7 +103,8 @@ class State:
         self.width = width
         self.module = module
         self.w = LaneWriter(self.module, width, rows, width > host.lanes)
-        plan = plan_regions(self.program, self.uniformity, self.proven, width)
+        self.element_rows: Mapping[int, Row] = element_rows(optimised, frozenset({Space.BUFFER, Space.WORKGROUP}))
+        plan = plan_regions(self.program, self.uniformity, self.proven, self.element_rows, width)
         self.plan: Plan = compute_again(plan, self.program, self.uniformity, self.proven) if width > 1 else plan
         self.layout: Layout = lay_out(self.program, options)
         self.invocations = prod(self.program.workgroup)

@@ -136,6 +136,16 @@ def test_a_launch_has_as_many_invocations_for_either_kernel(name: str, asked: tu
     assert wide.program.workgroup == plain.program.workgroup
 
 
+def test_a_kernel_over_views_may_take_an_index_of_64_bits_where_the_other_needs_none() -> None:
+    """Along an axis of known length a cast to 64 bits is dropped, but not out of the number of a group. Both kernels have the sizes they ask for, and what is
+    wide in one alone is bound as narrow."""
+    lines = ("param p: i32", "buffer a: f32[16] read", "buffer o: f32[m + 4, 16] write", "o[0, 0 : 16] = a[0 : 16]", "o[1 : 4, cast(p, i64)] = a[4 : 4]")
+    (part,) = compile_for(Program.from_text("program rows(m) tiles grid(1) {\n" + "\n".join(lines) + "\n}"), [parse_target("compute_80")]).parts
+    step = part.steps[-1]
+    assert len(step.entries) == 2 and not step.layout.wide
+    assert sorted(slot.size_bytes for slot in step.layout.scalars if slot.expr is not None) == [4, 8]
+
+
 def test_nothing_is_viewed_without_need() -> None:
     """Offsets that are no multiples, elements that are added one by one, rows of an odd length."""
     with vp.TileBuilder("odd") as b:

@@ -44,6 +44,7 @@ from vyre_py.ir.language.nodes import (
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
+from vyre_py.lowering.rows import Row
 
 __all__ = ["BarrierFreeRegion", "Escape", "Plan", "beyond", "places_of", "plan_regions"]
 
@@ -239,10 +240,12 @@ def places_of(body: Sequence[Statement]) -> dict[int, Let]:
     return found
 
 
-def _part_copies(program: Program, uniformity: Uniformity, regions: dict[int, BarrierFreeRegion], home: list[int]) -> None:
+def _part_copies(program: Program, uniformity: Uniformity, rows: Mapping[int, Row], regions: dict[int, BarrierFreeRegion], home: list[int]) -> None:
     """Parts regions that only copy from one array to another, so that each copy is made for all invocations before the next: along memory, not across it.
-    Copies of several arrays by turns stay together: parting those of a product's two factors gained nothing, and lost a tenth."""
+    Copies of several arrays by turns stay together: parting those of a product's two factors gained nothing, and lost a tenth. So do those that a row
+    stores together."""
     places: Mapping[int, Let] = places_of(program.body)
+    within = {start + k for start, row in rows.items() for k in range(1, len(row.lanes))}
     for region in list(regions.values()):
         starts, ours = [region.start], dict[int, int]()  # each value -> the copy that has it
         for index in range(region.start, region.stop):
@@ -250,7 +253,8 @@ def _part_copies(program: Program, uniformity: Uniformity, regions: dict[int, Ba
             if not isinstance(s, (Let, Load, Store)) or any(ours.get(a.id, len(starts)) < len(starts) for a in s.args if isinstance(a, Value)):
                 break
             if isinstance(s, Store):
-                starts.append(index + 1)
+                if index + 1 not in within:
+                    starts.append(index + 1)
             elif isinstance(s, Load) or not (s.op.is_query or s.bound.id in places or uniformity.values[s.bound.id] <= Level.WORKGROUP):
                 ours[s.bound.id] = len(starts)
         else:
@@ -297,14 +301,15 @@ def _crossings(program: Program, regions: dict[int, BarrierFreeRegion], home: li
     return crossing, carried
 
 
-def plan_regions(program: Program, uniformity: Uniformity, proven: Sequence[int], width: int) -> Plan:
-    """Parts a checked Program's body for `width` lanes; bits of `proven` say which axes of accesses need no check. Linear in its statements."""
+def plan_regions(program: Program, uniformity: Uniformity, proven: Sequence[int], rows: Mapping[int, Row], width: int) -> Plan:
+    """Parts a checked Program's body for `width` lanes; bits of `proven` say which axes of accesses need no check, and the statements of each of the `rows`
+    stay in one region. Linear in its statements."""
     parents, loops = _owners(program)
     shared = _shared(program, uniformity, proven, parents, loops)
     flags = _escape_flags(program, uniformity, shared, parents, width)
     regions, home = _find_regions(program, shared, flags, parents)
     if any(shared):
-        _part_copies(program, uniformity, regions, home)
+        _part_copies(program, uniformity, rows, regions, home)
     crossing, carried = _crossings(program, regions, home)
     body = program.body
     return Plan(

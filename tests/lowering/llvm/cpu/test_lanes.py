@@ -264,19 +264,19 @@ def test_no_promise_that_loops_end() -> None:
 
 def test_regions() -> None:
     body = Program.from_text(program("control of the workgroup"))
-    plan = plan_regions(body, check(body).uniformity, [0] * len(body.body), 8)
+    plan = plan_regions(body, check(body).uniformity, [0] * len(body.body), {}, 8)
     shared = [type(s).__name__ for s, mine in zip(body.body, plan.shared, strict=True) if mine]
     assert shared.count("Loop") == 1 and "UniformLoad" in shared and "Break" in shared and "Return" in shared and "Continue" in shared
     assert not plan.keeps_alive and not plan.keeps_turn and not any(plan.escapes)
     body = Program.from_text(program("lanes that continue before a barrier's loop turns"))
-    plan = plan_regions(body, check(body).uniformity, [0] * len(body.body), 8)
+    plan = plan_regions(body, check(body).uniformity, [0] * len(body.body), {}, 8)
     assert len(plan.keeps_turn) == 1 and any(region.escapes == Escape.CONTINUE for region in plan.regions.values())
     body = Program.from_text(program("lanes that return after the last barrier"))
-    assert plan_regions(body, check(body).uniformity, [0] * len(body.body), 8).keeps_alive
+    assert plan_regions(body, check(body).uniformity, [0] * len(body.body), {}, 8).keeps_alive
     body = Program.from_text(program("break, continue and return in nested loops"))
-    plan = plan_regions(body, check(body).uniformity, [0] * len(body.body), 8)
+    plan = plan_regions(body, check(body).uniformity, [0] * len(body.body), {}, 8)
     assert list(plan.regions) == [0] and not any(plan.shared) and not plan.crossing
-    assert not any(plan_regions(body, check(body).uniformity, [0] * len(body.body), 1).escapes)
+    assert not any(plan_regions(body, check(body).uniformity, [0] * len(body.body), {}, 1).escapes)
 
 
 # ---------------------------------------------------------------- the host target
