@@ -67,12 +67,9 @@ def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
 def _lowerings() -> dict[Any, Callable[..., Any]]:
     """The lowerings that are ours, by op."""
     missing = [data.name for name, data in pointwise_overrides_data.items() if name not in OPS and not _is_defined(name)]
-    ours: dict[Any, Callable[..., Any]] = {}
-    for name in missing:
-        for op in _overloads(name):
-            ours[op] = _left_to_torch(op)
+    ours = {op: _left_to_torch(op) for name in missing if hasattr(aten, name) for op in _overloads(getattr(aten, name))}
     for packet in (aten.argmax, aten.argmin):
-        ours |= {op: _flat(original) for op, original in lowering.lowerings.items() if op is packet or getattr(op, "overloadpacket", None) is packet}
+        ours |= {op: _flat(lowering.lowerings[op]) for op in (packet, *_overloads(packet)) if op in lowering.lowerings}
     return ours
 
 
@@ -80,9 +77,9 @@ def _is_defined(name: str) -> bool:
     return name in vars(ElementwiseOps)
 
 
-def _overloads(name: str) -> list[Any]:
-    packet = getattr(aten, name, None)
-    return [op for op in lowering.lowerings if packet is not None and getattr(op, "overloadpacket", None) is packet]
+def _overloads(packet: Any) -> list[Any]:
+    """The overloads of an op that are lowered."""
+    return [op for name in packet.overloads() if (op := getattr(packet, name)) in lowering.lowerings]
 
 
 def _scatter_left_to_torch(original: Callable[..., bool]) -> Callable[..., bool]:
