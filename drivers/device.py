@@ -710,16 +710,13 @@ class Device(Closing, Stationary, ABC):
         """What positions in an allocation are counted from where it is asked what they are multiples of; None where nobody knows."""
         return self._address(handle)
 
-    def _adopt(self, address: int, size_bytes: int) -> Any:
-        """A handle for memory at an address that another library owns."""
+    def _adopt(self, address: int, size_bytes: int, lender: object) -> tuple[Any, object]:
+        """A handle for memory at an address that is there for as long as its lender is held, and what to hold: the lender, or what drops it once nothing that
+        was launched uses the memory."""
         self._lacks("memory of other libraries")
 
-    def _leave(self, handle: Any) -> None:
-        """Waits until nothing launched so far uses memory of another library. Never raises."""
-
-    def _later(self, action: Callable[[], object]) -> bool:
-        """Keeps what a finaliser has to do until a capture has ended; False where that is not needed. Never raises."""
-        return False
+    def _disown(self, handle: Any) -> None:
+        """Has launches over memory of another library refuse from now on, where they do not look at its live word. Never raises."""
 
     def _exchange_stream(self) -> int | None:
         """The stream that everything goes through, where there are streams."""

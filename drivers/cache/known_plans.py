@@ -106,12 +106,14 @@ class KnownPlans:
             buffer = given.get(name)
             if type(buffer) is not Buffer:
                 buffer = self._wrapped(buffer, name, followed)
-            if buffer is None or buffer.device is not device or (writes and buffer.readonly) or (allocation := buffer.allocation).freed:
+            elif buffer.device is not device or buffer.allocation.freed:
+                return None
+            if buffer is None or (writes and buffer.readonly):
                 return None
             key.append(buffer.type)
             key.append(buffer.shape)
             buffers[name] = buffer
-            if (address := address_of(allocation.handle)) is not None:
+            if (address := address_of(buffer.allocation.handle)) is not None:
                 begin = address + buffer.offset_bytes
                 spans[name] = begin, begin + buffer.size_bytes
         known = self._known.get(tuple(key))

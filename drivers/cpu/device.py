@@ -145,10 +145,10 @@ class CpuDevice(Device):
     def _address(self, handle: HostMemory) -> int:
         return handle.address
 
-    def _adopt(self, address: int, size_bytes: int) -> HostMemory:
-        return HostMemory(size_bytes, address)
+    def _adopt(self, address: int, size_bytes: int, lender: object) -> tuple[HostMemory, object]:
+        return HostMemory(size_bytes, address, lender), lender
 
-    def _leave(self, handle: HostMemory) -> None:
+    def _disown(self, handle: HostMemory) -> None:
         handle.release()
 
     def _write(self, handle: HostMemory, offset: int, source: Bytes) -> None:

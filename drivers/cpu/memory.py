@@ -39,13 +39,18 @@ def _bytes_at(address: int, size_bytes: int) -> Bytes:
 
 
 class HostMemory:
-    """An allocation, or memory at an `address` that another library owns. Launches that use it hold on to what is `held`, and are told when it is freed."""
+    """An allocation, or memory at an `address` for as long as a `lender` is held. Launches that use it hold on to what is `held`, and are told when it is
+    freed."""
 
-    __slots__ = ("_bytes", "_launches", "address")
+    __slots__ = ("_bytes", "_launches", "_lent_bytes", "address")
 
-    def __init__(self, size_bytes: int, address: int | None = None) -> None:
-        self._bytes: Bytes | int | None  # of memory that another library owns their number: an array over them is made when it is asked for
-        self._bytes, self.address = aligned_bytes(size_bytes) if address is None else (size_bytes, address)
+    def __init__(self, size_bytes: int, address: int | None = None, lender: object = None) -> None:
+        self._bytes: object  # of memory that is lent the lender: an array over it is made when it is asked for
+        if address is None:
+            self._bytes, self.address = aligned_bytes(size_bytes)
+            self._lent_bytes = None
+        else:
+            self._bytes, self.address, self._lent_bytes = lender, address, size_bytes
         self._launches: Watched[CpuLaunch] = Watched()
 
     @property
@@ -60,7 +65,7 @@ class HostMemory:
     def bytes(self) -> Bytes:
         """The memory. Raises BindingError as `held`."""
         held = self.held
-        return _bytes_at(self.address, held) if isinstance(held, int) else cast("Bytes", held)
+        return cast("Bytes", held) if self._lent_bytes is None else _bytes_at(self.address, self._lent_bytes)
 
     def watch(self, launch: CpuLaunch) -> None:
         """From now on `launch` depends on this memory."""

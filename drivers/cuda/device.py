@@ -60,6 +60,7 @@ from vyre_py.drivers.many.collectives import CollectiveStep, Communicator, Trans
 from vyre_py.drivers.many.commands import Command
 from vyre_py.drivers.many.graph import Graph, HostLoop
 from vyre_py.drivers.many.sequence import GemmStep
+from vyre_py.drivers.memory.allocation import Lender
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
 from vyre_py.drivers.memory.strided import StridedCopy
@@ -250,14 +251,15 @@ class CudaDevice(Device):
     def _address(self, handle: int) -> int:
         return handle
 
-    def _adopt(self, address: int, size_bytes: int) -> int:
+    def _adopt(self, address: int, size_bytes: int, lender: object) -> tuple[int, object]:
         self.memory.foreign_use.adopt(address)
-        return address
+        return address, Lender(partial(self._leave, address, lender))
 
-    def _leave(self, handle: int) -> None:
-        # Its owner may reuse the memory at once, and does not order that with our stream.
-        self.context.finish()
-        self.memory.foreign_use.leave(handle)
+    def _leave(self, address: int, lender: object) -> None:
+        """Waits until nothing launched so far uses memory of another library: its owner may reuse it at once, and does not order that with our stream."""
+        if not self.context.later(partial(self._leave, address, lender)):
+            self.context.finish()
+            self.memory.foreign_use.leave(address)
 
     def use_on(self, stream: int, owner: Any, buffers: Iterable[Buffer]) -> None:
         """Records that a stream (a handle, which `owner` keeps alive) uses buffers from now on. Raises LaunchError for memory of graphs."""
@@ -310,12 +312,12 @@ class CudaDevice(Device):
             return False
         if stream == int(context.stream):
             return True
-        with beside_captures(self, f"{self.name} cannot order two streams"), context.entered():
-            handle = cuda.CUstream(stream)
-            status, state = cuda.cuStreamIsCapturing(handle)
-            if status or int(state) != int(cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE):
-                return False
-            if cuda.cuStreamQuery(handle)[0]:  # what is done needs no order, for which the next wait for our stream would have to wait, too
+        handle = cuda.CUstream(stream)
+        status, state = cuda.cuStreamIsCapturing(handle)
+        if status or state != cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+            return False
+        if cuda.cuStreamQuery(handle)[0]:  # what is done needs no order, for which the next wait for our stream would have to wait, too
+            with beside_captures(self, f"{self.name} cannot order two streams"), context.entered():
                 context.order(stream, None)
         return True
 
@@ -457,9 +459,6 @@ class CudaDevice(Device):
 
     def _watch_ranks(self, communicator: Any, timeout: float) -> CudaRankWatch:
         return CudaRankWatch(self, communicator, timeout)
-
-    def _later(self, action: Callable[[], object]) -> bool:
-        return self.context.later(action)
 
     def _dispatcher(self, pipeline: Pipeline) -> Dispatcher | None:
         if pipeline.part.steps[0].layout.find(SlotKind.REPORT) is not None:

@@ -1,4 +1,4 @@
-"""Pieces of device memory, and what frees them."""
+"""Pieces of device memory, and what frees them or gives them back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vyre_py.drivers.errors import BindingError
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
-__all__ = ["Allocation", "Loan"]
+__all__ = ["Allocation", "Borrowed", "Lender", "Loan"]
 
 
 def _give_back(device: Device, handle: Any, size_bytes: int, recycle: Callable[[Any, int], bool] | None) -> None:
@@ -24,56 +24,44 @@ def _give_back(device: Device, handle: Any, size_bytes: int, recycle: Callable[[
     device._free(handle, size_bytes)
 
 
-class _Return:
-    """Gives memory of another library back, when it is called, or with its allocation, which alone holds it: a finaliser that is made in less time, as each
-    call over arrays of others makes some."""
+class Lender:
+    """Calls `release` when it goes, in whatever thread that is; not at the end of the process, which gives everything back: a device may be gone by then."""
 
-    __slots__ = ("_device", "_handle", "_release", "alive")
+    __slots__ = ("_release",)
 
-    def __init__(self, device: Device, handle: Any, release: Callable[[], None]) -> None:
-        self._device, self._handle, self._release, self.alive = device, handle, release, True
-
-    def __call__(self) -> None:
-        if self.alive:
-            self.alive = False
-            self._give_back()
-
-    def _give_back(self) -> None:
-        if not self._device._later(self._give_back):
-            self._device._leave(self._handle)
-            self._release()
+    def __init__(self, release: Callable[[], object]) -> None:
+        self._release = release
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.alive and not is_finalizing():  # the process gives everything back; the device may be gone by then
-            self.alive = False
-            self._give_back()
+        if not is_finalizing():
+            self._release()
 
 
 class Allocation:
     """A piece of device memory, freed with the last buffer over it. `handle` is the device kind's own name for it.
 
-    Memory of another library is released by its `release`. `recycle` gets the handle and its size before the device does, maybe from a finaliser, and keeps the
-    memory if it returns true. `owner` names what frees the memory as a whole, where single buffers over it must not.
+    `recycle` gets the handle and its size before the device does, maybe from a finaliser, and keeps the memory if it returns true. `owner` names what frees the
+    memory as a whole, where single buffers over it must not.
     """
 
     __slots__ = ("__weakref__", "_alive", "_finalizer", "_lent", "_unwanted", "handle", "owner", "size_bytes")
 
-    def __init__(
-        self, device: Device, handle: Any, size_bytes: int, release: Callable[[], None] | None = None,
-        recycle: Callable[[Any, int], bool] | None = None, owner: str = "",
-    ) -> None:  # fmt: skip
+    def __init__(self, device: Device, handle: Any, size_bytes: int, recycle: Callable[[Any, int], bool] | None = None, owner: str = "") -> None:
+        self._begin(handle, size_bytes, owner)
+        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, recycle)
+        self._finalizer.atexit = False  # the process gives everything back; the device may be gone by then
+
+    def _begin(self, handle: Any, size_bytes: int, owner: str) -> None:
         self.handle = handle
         self.owner = owner
         self.size_bytes = size_bytes
         self._alive: ctypes.c_uint64 | None = None
         self._lent = 0
         self._unwanted = False
-        self._finalizer: _Return | weakref.finalize[..., Any]
-        if release is not None:
-            self._finalizer = _Return(device, handle, release)
-            return
-        self._finalizer = weakref.finalize(self, _give_back, device, handle, size_bytes, recycle)
-        self._finalizer.atexit = False  # the process gives everything back; the device may be gone by then
+
+    def _give_back(self) -> None:
+        """Gives the memory back; again is quiet."""
+        self._finalizer()
 
     @property
     def alive(self) -> ctypes.c_uint64:
@@ -107,7 +95,7 @@ class Allocation:
         if self._alive is not None:
             self._alive.value = 0
         if not self._lent:
-            self._finalizer()
+            self._give_back()
 
     def lend(self) -> Loan:
         """Something to hold for as long as another library uses the memory."""
@@ -128,7 +116,29 @@ class Allocation:
         """Counts loans; the last one to end gives back what was freed meanwhile."""
         self._lent += change
         if self._unwanted and not self._lent:
-            self._finalizer()
+            self._give_back()
+
+
+class Borrowed(Allocation):
+    """Memory of another library, which stays for as long as its `lender` is held: with the last buffer over it, or when it is freed, that is dropped, and
+    nothing else is left to do."""
+
+    __slots__ = ("_device", "_lender")
+
+    def __init__(self, device: Device, address: int, size_bytes: int, lender: object) -> None:
+        handle, self._lender = device._adopt(address, size_bytes, lender)
+        self._device = device
+        self._begin(handle, size_bytes, "")
+
+    def _give_back(self) -> None:
+        if self._lender is not None:
+            self._device._disown(self.handle)
+            self._lender = None
+
+    @property
+    def freed(self) -> bool:
+        """See `Allocation.freed`."""
+        return self._unwanted
 
 
 class Loan:

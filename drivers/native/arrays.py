@@ -7,6 +7,7 @@ is wrong. NumPy's arrays are read as its C interface declares them (`PyArrayObje
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from functools import cache
 from typing import Any, Final
@@ -19,7 +20,7 @@ from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.language.types import SCALARS, Kind, Type
 
-__all__ = ["ARRAYS", "CONTIGUOUS", "NAMES", "ExchangeTable", "layout_problem", "pack_record", "pack_wanted"]
+__all__ = ["ARRAYS", "NAMES", "TENSOR_LOOKS", "ExchangeTable", "layout_problem", "pack_record", "pack_wanted"]
 
 # Attributes that the text asks for, by their names in it.
 NAMES: Final = {"record_name": sys.intern("_record"), "bytes_name": sys.intern("_bytes"), "grad_name": sys.intern("requires_grad")}
@@ -53,7 +54,7 @@ def pack_record(buffer: Buffer, begin: int, device: int, signature: int = 0) -> 
     the same for all buffers that may replace it in a launch. It is `Buffer._record`, alone or with what holds the memory."""
     shape, alive = buffer.host_shape, ctypes.addressof(buffer.allocation.alive)
     head = RECORD.pack(signature, begin, begin + buffer.size_bytes, alive, buffer.readonly, device, _TYPES[buffer.type.scalar.name], len(shape))
-    return bytearray(head + b"".join([size.to_bytes(8, "little") for size in shape]))
+    return bytearray(head + struct.pack(f"<{len(shape)}Q", *shape))
 
 
 @cache
@@ -113,8 +114,29 @@ class ExchangeTable:
         return None if functions is None else functions.stream_on(place)
 
 
-# Whether strides, in elements, are those of C order.
-CONTIGUOUS: Final = """
+# What is asked of arrays of other libraries.
+TENSOR_LOOKS: Final = """
+; whether nobody wants gradients of a value, of whose type it is said whether `requires_grad` has to be looked at
+define internal i1 @is_free_of_grad(ptr %value, i64 %looks) alwaysinline {
+entry:
+  %does = icmp ne i64 %looks, 0
+  br i1 %does, label %ask, label %yes
+ask:
+  %grad = call ptr @PyObject_GetAttr(ptr %value, ptr {grad_name})
+  %none = icmp eq ptr %grad, null
+  br i1 %none, label %error, label %asked
+asked:
+  call void @Py_DecRef(ptr %grad)
+  %free = icmp eq ptr %grad, {false}
+  ret i1 %free
+error:
+  call void @PyErr_Clear()
+  ret i1 false
+yes:
+  ret i1 true
+}
+
+; whether strides, in elements, are those of C order
 define internal i1 @contiguous(ptr %shape, ptr %strides, i64 %axes) alwaysinline {
 entry:
   %packed = icmp eq ptr %strides, null
@@ -161,7 +183,7 @@ yes:
   ret i1 true
 }}
 
-{CONTIGUOUS}
+{TENSOR_LOOKS}
 ; the row of a value's type in a table of types that may be asked; null where there is none
 define internal ptr @exchange_of(ptr %table, i64 %count, ptr %value) alwaysinline {{
 entry:
@@ -289,15 +311,7 @@ foreign:
   br i1 %stranger, label %no, label %grad
 grad:
   %looks = load Exchange.grad of %row
-  %does = icmp ne i64 %looks, 0
-  br i1 %does, label %ask, label %view
-ask:
-  %grad_is = call ptr @PyObject_GetAttr(ptr %value, ptr {{grad_name}})
-  %no_grad = icmp eq ptr %grad_is, null
-  br i1 %no_grad, label %error, label %asked
-asked:
-  call void @Py_DecRef(ptr %grad_is)
-  %free = icmp eq ptr %grad_is, {{false}}
+  %free = call i1 @is_free_of_grad(ptr %value, i64 %looks)
   br i1 %free, label %view, label %no
 view:
   %function = load Exchange.function of %row

@@ -29,7 +29,8 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "PyLong_AsLongLongAndOverflow": ("i64", "ptr, ptr"), "PyLong_FromLongLong": ("ptr", "i64"), "PyMem_RawFree": ("void", "ptr"),
     "PyMem_RawMalloc": ("ptr", "i64"), "PyObject_CallObject": ("ptr", "ptr, ptr"), "PyObject_GetAttr": ("ptr", "ptr, ptr"),
     "PyObject_Vectorcall": ("ptr", "ptr, ptr, i64, ptr"), "PyTuple_GetItem": ("ptr", "ptr, i64"), "PyTuple_New": ("ptr", "i64"),
-    "PyTuple_SetItem": ("i32", "ptr, i64, ptr"), "PyTuple_Size": ("i64", "ptr"), "Py_DecRef": ("void", "ptr"), "Py_IncRef": ("void", "ptr"),
+    "PyTuple_SetItem": ("i32", "ptr, i64, ptr"), "PyTuple_Size": ("i64", "ptr"), "Py_BuildValue": ("ptr", "ptr, ..."), "Py_DecRef": ("void", "ptr"),
+    "Py_IncRef": ("void", "ptr"),
 }  # fmt: skip
 _CALLED: Final = re.compile(r"@(Py\w+)\(")
 

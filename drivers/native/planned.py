@@ -74,9 +74,10 @@ add:
   %next = add i64 %at, 1
   br label %head
 done:
-  %bits_at = getelementptr i8, ptr %tensor, i64 21
-  %bits1 = load i8, ptr %bits_at
-  %bits = zext i8 %bits1 to i64
+  %element = load Tensor.element of %tensor
+  %shifted = lshr i32 %element, 8
+  %bits4 = and i32 %shifted, 255
+  %bits = zext i32 %bits4 to i64
   %whole = mul i64 %elements, %bits
   %bytes = udiv i64 %whole, 8
   ret i64 %bytes

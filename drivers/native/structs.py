@@ -102,7 +102,7 @@ WANTED: Final = NativeStruct(
 # A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, whether to look at `requires_grad`, and the function
 # that tells on which stream the library works now, null where there is none.
 EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64", stream="ptr")
-# DLPack's DLTensor, with a word for the device and one for the type.
+# DLPack's DLTensor, with a word for the device, and one for the type: its code in the lowest byte, then its bits, then its lanes.
 TENSOR: Final = StructType("Tensor", data="i64", place="i64", axes="i32", element="i32", shape="ptr", strides="ptr", offset="i64")
 # How calls of a function reach a GPU: the context's mode word, and the word that counts threads of C; what makes the context current and what takes that back;
 # the driver's launch, the device's own stream, the invocations of a workgroup along each axis, and by kernel those along y, and the occupancy, as f64.

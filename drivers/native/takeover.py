@@ -11,21 +11,25 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from vyre_py.drivers.native.arrays import CONTIGUOUS, NAMES
+from vyre_py.drivers.native.arrays import NAMES, TENSOR_LOOKS
 from vyre_py.drivers.native.builtins import ONE_ARGUMENT, MethodDefinition, link_builtins, new_builtin, with_objects
 from vyre_py.drivers.native.shorthand import written_out
-from vyre_py.drivers.sharing.dlpack import CPU, READ_ONLY, TYPE_OF_WORD, Foreign
+from vyre_py.drivers.sharing.dlpack import CPU
 from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.lowering.errors import ToolchainError
 
-__all__ = ["taker"]
+__all__ = ["Taken", "taker"]
+
+# The address, the shape, DLPack's word for the type, the flags, what holds the memory, and the handle of the library's stream.
+Taken = tuple[int, tuple[int, ...], int, int, object, int]
 
 _SYMBOL: Final = "vyre_take_over"
 _FLAGS_AT, _TENSOR_AT, _DELETER_AT = 24, 32, 16  # in a DLManagedTensorVersioned, which begins with the version
 _TAKER: Final = struct.Struct("<4Q")
 
 _TEXT: Final = f"""
-{CONTIGUOUS}
+@format = internal constant [7 x i8] c"KNIKNK\\00"
+{TENSOR_LOOKS}
 define internal void @give_back(ptr %managed) {{
 entry:
   %deleter_at = getelementptr i8, ptr %managed, i64 {_DELETER_AT}
@@ -46,25 +50,17 @@ entry:
   ret void
 }}
 
-; %taker has the function that hands over, DLPack's word for the wanted device, whether to look at `requires_grad`, and the function that tells the stream
+; Gives what `Taken` says, or None. %taker has the function that hands over, DLPack's word for the wanted device, whether to look at `requires_grad`, and the
+; function that tells the stream.
 define ptr @{_SYMBOL}(ptr %self, ptr %value) {{
 entry:
   %out = alloca ptr
   %stream_out = alloca i64
-  %words = alloca [4 x i64], align 8
   store ptr null, ptr %out
   store i64 0, ptr %stream_out
   %taker = call ptr @PyByteArray_AsString(ptr %self)
   %looks = load i64 2 of %taker
-  %does = icmp ne i64 %looks, 0
-  br i1 %does, label %ask, label %take
-ask:
-  %grad = call ptr @PyObject_GetAttr(ptr %value, ptr {{grad_name}})
-  %no_grad = icmp eq ptr %grad, null
-  br i1 %no_grad, label %error, label %asked
-asked:
-  call void @Py_DecRef(ptr %grad)
-  %free = icmp eq ptr %grad, {{false}}
+  %free = call i1 @is_free_of_grad(ptr %value, i64 %looks)
   br i1 %free, label %take, label %no
 error:
   call void @PyErr_Clear()
@@ -139,30 +135,12 @@ whole:
   %data = load Tensor.data of %tensor
   %begin = load Tensor.offset of %tensor
   %address = add i64 %data, %begin
-  %element4 = load Tensor.element of %tensor
-  %element = zext i32 %element4 to i64
+  %element = load Tensor.element of %tensor
   %flags_at = getelementptr i8, ptr %managed, i64 {_FLAGS_AT}
   %flags = load i64, ptr %flags_at
   %handle = load i64, ptr %stream_out
-  store i64 %address, ptr %words
-  store i64 %element, i64 1 of %words
-  store i64 %flags, i64 2 of %words
-  store i64 %handle, i64 3 of %words
-  %told_words = call ptr @PyBytes_FromStringAndSize(ptr %words, i64 32)
-  %no_words = icmp eq ptr %told_words, null
-  br i1 %no_words, label %drop_list, label %pair
-pair:
-  %result = call ptr @PyTuple_New(i64 3)
-  %no_result = icmp eq ptr %result, null
-  br i1 %no_result, label %drop_words, label %done
-done:
-  call i32 @PyTuple_SetItem(ptr %result, i64 0, ptr %capsule)
-  call i32 @PyTuple_SetItem(ptr %result, i64 1, ptr %list)
-  call i32 @PyTuple_SetItem(ptr %result, i64 2, ptr %told_words)
+  %result = call ptr (ptr, ...) @Py_BuildValue(ptr @format, i64 %address, ptr %list, i32 %element, i64 %flags, ptr %capsule, i64 %handle)
   ret ptr %result
-drop_words:
-  call void @Py_DecRef(ptr %told_words)
-  br label %drop_list
 drop_list:
   call void @Py_DecRef(ptr %list)
   br label %drop
@@ -173,7 +151,6 @@ drop:
 """
 
 
-_WORDS: Final = struct.Struct("<4Q")
 _definitions: list[MethodDefinition] = []  # what builtins point to
 
 
@@ -186,9 +163,9 @@ def _function() -> int:
 
 
 @lru_cache(maxsize=64)  # a bound, since it holds the types
-def taker(type_: type, place: tuple[int, int]) -> Callable[[Any], tuple[Foreign, int] | None] | None:
-    """What takes over arrays of a type on a device, by DLPack's kind and number: it gives what `import_by_table` gives. None for types that have no table of
-    their own, or do not tell their streams, and where llvmlite cannot be loaded."""
+def taker(type_: type, place: tuple[int, int]) -> Callable[[Any], Taken | None] | None:
+    """What takes over arrays of a type on a device, by DLPack's kind and number: it gives None for what is left to Python. None for types that have no
+    table of their own, or do not tell their streams, and where llvmlite cannot be loaded."""
     functions = exchange_functions(type_)
     if functions is None or functions.managed is None or not (functions.stream or place[0] == CPU):
         return None
@@ -197,16 +174,6 @@ def taker(type_: type, place: tuple[int, int]) -> Callable[[Any], tuple[Foreign,
     except ToolchainError:
         return None
     stream = 0 if place[0] == CPU else functions.stream
-    take_over = new_builtin(definition, bytearray(_TAKER.pack(functions.managed_at, place[0] | place[1] << 32, functions.needs_grad, stream)), None)
-
-    def take(array: Any) -> tuple[Foreign, int] | None:
-        told = take_over(array)
-        if told is None:
-            return None
-        capsule, shape, words = told
-        address, element, flags, handle = _WORDS.unpack(words)
-        type_ = TYPE_OF_WORD.get(element)
-        kept = [capsule]
-        return None if type_ is None else (Foreign(address, shape, type_, place, bool(flags & READ_ONLY), kept.clear), handle)
-
-    return take
+    made: Callable[[Any], Taken | None]
+    made = new_builtin(definition, bytearray(_TAKER.pack(functions.managed_at, place[0] | place[1] << 32, functions.needs_grad, stream)), None)
+    return made

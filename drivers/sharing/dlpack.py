@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
 from functools import lru_cache, partial
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.memory.allocation import Lender
 from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f8e4m3, f8e5m2, f32, f64, unsigned_of, vector_of
@@ -141,14 +141,14 @@ def _managed(capsule: Any) -> tuple[int, bool]:
 
 
 class Foreign(NamedTuple):
-    """Memory that another library owns: elements of `type` in C order at `address`. `release` releases it, once."""
+    """Memory that another library owns: elements of `type` in C order at `address`, which stay for as long as the `lender` is held."""
 
     address: int
     shape: tuple[int, ...]
     type: Type
     device: tuple[int, int]
     readonly: bool
-    release: Callable[[], None]
+    lender: object
 
 
 def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
@@ -200,7 +200,6 @@ def import_by_table(array: Any, place: tuple[int, int]) -> tuple[Foreign, int] |
         stream = 0 if place[0] == CPU else functions.stream_on(place)
         if stream is not None:
             return taken, stream
-    taken.release()
     return None
 
 
@@ -224,7 +223,7 @@ def _read(place: int, *, versioned: bool) -> Foreign | str:
         if packed is None:
             return "it is not C-contiguous: hand over a contiguous copy"
         shape = packed
-    return Foreign(data + begin, shape, type_, (kind, ordinal), bool(flags & READ_ONLY), partial(_release, deleter, place))
+    return Foreign(data + begin, shape, type_, (kind, ordinal), bool(flags & READ_ONLY), Lender(partial(_release, deleter, place)))
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.memory.allocation import Allocation
+from vyre_py.drivers.memory.allocation import Borrowed
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Host, element_of, own_view
 from vyre_py.drivers.sharing import dlpack
@@ -91,14 +91,11 @@ def wrap(device: Device, array: Any, what: str = "array", followed: set[int] | N
         raise BindingError(what, [f"{device.name} takes no memory of other libraries: device.upload copies"])
     device.require_usable()
     foreign = None if type(array) is np.ndarray else _taken_by_table(device, array, followed)
-    address, shape, type_, _, readonly, release = foreign or _taken(device, array, what)
+    address, shape, type_, _, readonly, lender = foreign or _taken(device, array, what)
     size_bytes, multiple = prod(shape) * type_.size_bytes, type_.scalar.size_bytes
     if size_bytes and (address % multiple or not address or size_bytes > device.limits.buffer_bytes):
-        problem = _problem(device, address, multiple)
-        release()
-        raise BindingError(what, [problem])
-    allocation = Allocation(device, device._adopt(address, size_bytes), size_bytes, release)
-    return Buffer(device, allocation, 0, shape or (1,), type_, readonly)
+        raise BindingError(what, [_problem(device, address, multiple)])
+    return Buffer(device, Borrowed(device, address, size_bytes, lender), 0, shape or (1,), type_, readonly)
 
 
 def _taken_by_table(device: Device, array: Any, followed: set[int] | None) -> Foreign | None:
@@ -106,22 +103,28 @@ def _taken_by_table(device: Device, array: Any, followed: set[int] | None) -> Fo
         return None
     library: Any = type(array)
     take = None if followed is None or next(_repeated) < _WORTH else takeover.taker(library, place)
-    found = dlpack.import_by_table(array, place) if take is None else take(array)
+    found = dlpack.import_by_table(array, place) if take is None else _told(take(array), place)
     if found is None:
         return None
-    foreign, stream = found
-    if place[0] != dlpack.CPU and (followed is None or stream not in followed):
-        try:
-            known = device._follow(stream)
-        except VyreError:
-            foreign.release()
-            raise
-        if not known:
-            foreign.release()
-            return None
-        if followed is not None:
-            followed.add(stream)
-    return foreign
+    stream = found[1]
+    if place[0] == dlpack.CPU or (followed is not None and stream in followed):
+        return found[0]
+    try:
+        known = device._follow(stream)
+    except VyreError:
+        del found  # the first error of a lost device is kept, and this frame with it
+        raise
+    if known and followed is not None:
+        followed.add(stream)
+    return found[0] if known else None
+
+
+def _told(taken: takeover.Taken | None, place: tuple[int, int]) -> tuple[Foreign, int] | None:
+    """What `dlpack.import_by_table` gives, of what native code has taken over."""
+    if taken is None or (type_ := dlpack.TYPE_OF_WORD.get(taken[2])) is None:
+        return None
+    address, shape, _, flags, lender, stream = taken
+    return Foreign(address, shape, type_, place, bool(flags & dlpack.READ_ONLY), lender), stream
 
 
 def _taken(device: Device, array: Any, what: str) -> Foreign:
@@ -163,9 +166,8 @@ def _numpy(array: Host, what: str) -> Foreign:
         problems.append("it is not C-contiguous: np.ascontiguousarray(x) copies")
     if type_ is None or problems:
         raise BindingError(what, problems)
-    kept = [array]
     address, readonly = array.__array_interface__["data"]
-    return Foreign(address, array.shape, type_, (dlpack.CPU, 0), readonly, kept.clear)
+    return Foreign(address, array.shape, type_, (dlpack.CPU, 0), readonly, array)
 
 
 def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str) -> Foreign:
@@ -183,5 +185,4 @@ def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str
     address, readonly = interface["data"]
     if (stream := interface.get("stream")) is not None:
         device._order(int(stream), None)
-    kept = [array]
-    return Foreign(int(address or 0), shape, type_, (dlpack.CUDA, 0), bool(readonly), kept.clear)
+    return Foreign(int(address or 0), shape, type_, (dlpack.CUDA, 0), bool(readonly), array)

@@ -91,7 +91,7 @@ class Type(Portable):
     @property
     def size_bytes(self) -> int:
         """Bytes of one element in memory, where a bool is one byte."""
-        return max(self.bits // 8, 1) * self.lanes
+        return (self.bits + 7) // 8 * self.lanes
 
     @property
     def total_bits(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre_py.drivers.cuda.launch.attributes import Attribute, launch_attributes, packed_config
 from vyre_py.drivers.cuda.launch.boxes import BoxForm, box_forms, pays_to_share
-from vyre_py.drivers.cuda.launch.buffer_records import record_of
+from vyre_py.drivers.cuda.launch.buffer_records import record_of, words_of
 from vyre_py.drivers.cuda.launch.cooperative import require_resident
 from vyre_py.drivers.cuda.launch.kernel_common import KernelCommon, common_of
 from vyre_py.drivers.cuda.launch.kernel_words import take_words
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["BoundKernel", "CudaLaunch", "stream_handle"]
 
 _ADDRESS: Final = struct.Struct("<Q")
-_RECORD: Final = struct.Struct("<qQQQ")  # the first words of a buffer's record: signature, first byte, end, the address of its live word
 # What a native list is made from, and made with it.
 _LAUNCHED: Final = ("plan", "module", "grid", "stream", "rows", "_attributes", "_boxes", "_owner", "_record")
 
@@ -98,8 +97,9 @@ class BoundKernel(CommandList):
         self._offsets = {slot.name: slot.offset_bytes for slot in layout.slots if slot.name} if common is None else common.offsets
         names = [slot.name for slot in layout.buffers] if common is None else common.names
         self.held: list[Buffer] = [buffers[name] for name in names]
-        for name, buffer in zip(names, self.held, strict=True):
-            _ADDRESS.pack_into(self.block, self._offsets[name], record_of(buffer)[1])
+        if common is None:  # else they are written with the list
+            for name, buffer in zip(names, self.held, strict=True):
+                _ADDRESS.pack_into(self.block, self._offsets[name], words_of(buffer)[1])
         self._owner: Any = None
         self._inside: set[int] = set()
         self._retired: list[Buffer] = []
@@ -157,7 +157,7 @@ class BoundKernel(CommandList):
         rows = []
         written = {m.name for m in self.plan.binding.interface.buffers if m.access.writes}
         for place, slot in enumerate(self.plan.step.layout.buffers):
-            signature, begin, end = record_of(self.held[place])
+            signature, begin, end, _ = words_of(self.held[place])
             if slot.kind is SlotKind.GRID:  # which no buffer replaces, and none that is written may lie over
                 rows.append(SlotRow("", call_list.SLOT_KINDS["buffer"], self.block_address + slot.offset_bytes, place, begin=begin, end=end))
             if slot.kind is not SlotKind.BUFFER:
@@ -174,20 +174,22 @@ class BoundKernel(CommandList):
     def _described(self, buffers: Mapping[str, Buffer]) -> list[tuple[int, bytes]]:
         """Where the descriptions of boxes of some buffers lie in memory, and what they are; none where the entry takes none. Raises LaunchError."""
         return [
-            (self.block_address + form.offset_bytes, form.described(self.device.context, record_of(buffers[form.name])[1]))
+            (self.block_address + form.offset_bytes, form.described(self.device.context, words_of(buffers[form.name])[1]))
             for form in self._boxes if form.name in buffers
         ]  # fmt: skip
 
     def _build(self) -> None:
         for form in self._boxes:
-            data = form.described(self.device.context, record_of(self.held[form.place])[1])
+            data = form.described(self.device.context, words_of(self.held[form.place])[1])
             ctypes.memmove(self.block_address + form.offset_bytes, data, len(data))
         common = common_of(self.plan)
         if common is not None and self.stream == common.stream:
             call = Call(common.function, common.arguments, call_list.LAUNCH, self.block_address, common.block_bytes)
             self.rows = [NativeCommand(LAUNCH, common.name, (call,), counts=common.counts)]
-            self._record = common.record
-            self.calls = common.form.made(self.handle_status, self.block_address, self.held, [_RECORD.unpack_from(one._record) for one in self.held])
+            self._record, records = common.record, list(map(words_of, self.held))
+            for name, (_, begin, _, _) in zip(common.names, records, strict=True):
+                _ADDRESS.pack_into(self.block, self._offsets[name], begin)
+            self.calls = common.form.made(self.handle_status, self.block_address, self.held, records)
             return
         name, counts = self.plan.label or self.plan.binding.interface.name, self.device.launch_amounts(self.plan, self.module)
         self.rows = [NativeCommand(LAUNCH, name, (self._made_call(),), counts=counts)]
@@ -305,9 +307,9 @@ class BoundKernel(CommandList):
         pieces += self._described(buffers)
         names = [slot.name for slot in self.plan.step.layout.buffers]
         for name, buffer in buffers.items():
-            signature, begin, end = record_of(buffer)
+            signature, begin, end, alive = record_of(buffer)
             pieces.append((self.block_address + self._offsets[name], struct.pack("<Q", begin)))
-            pieces += self.calls.rebound(names.index(name), ctypes.addressof(buffer.allocation.alive), signature, begin, end)
+            pieces += self.calls.rebound(names.index(name), alive, signature, begin, end)
         if buffers and self._is_foreign:
             self.device.use_on(self.stream, self._owner, buffers.values())
             with self.device.context.entered():

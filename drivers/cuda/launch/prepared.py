@@ -22,7 +22,7 @@ from vyre_py.drivers.cuda.native.call_list import Call
 from vyre_py.drivers.cuda.native.command_list import CommandList, NativeCommand
 from vyre_py.drivers.errors import OutOfMemory
 from vyre_py.drivers.many.commands import CLEAR, DOWNLOAD, UPLOAD, WAIT
-from vyre_py.drivers.memory.allocation import Allocation
+from vyre_py.drivers.memory.allocation import Borrowed, Lender
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
 from vyre_py.drivers.memory.host_arrays import Bytes, Host, no_memory
 from vyre_py.drivers.memory.pool import class_bytes
@@ -120,7 +120,7 @@ class Mapped(PreparedDispatch):
         places, total = self._laid_out(list(self._memories))
         block = self._device.pinned_pool.take(total)
         self.pinned_bytes, self.device_bytes = block.capacity, 0
-        allocation = Allocation(self._device, block.device_address, total, block.give)  # the block goes back when the last buffer over it does
+        allocation = Borrowed(self._device, block.device_address, total, Lender(block.give))  # the block goes back when the last buffer over it does
         self._views = {name: self._view(block.bytes, place, name) for name, place in places.items()}
         self._cleared = [view for name, view in self._views.items() if name not in self._inputs]
         return {n: Buffer(self._device, allocation, place, self._shapes[n], self._memories[n].type) for n, place in places.items()}
@@ -146,7 +146,7 @@ class Staged(PreparedDispatch):
         # Arguments, and those results that are small or whose own memory would be too much page-locked memory in callers' hands.
         self._places, total = self._laid_out([*self._inputs, *(n for n in self._outputs if n not in self._inputs)])
         self._block = device.pinned_pool.take(total)
-        self._kept = Allocation(device, self._block.device_address, total, self._block.give)
+        self._kept = Borrowed(device, self._block.device_address, total, Lender(self._block.give))
         self._views = {name: self._view(self._block.bytes, place, name) for name, place in self._places.items()}
         self._resident = {n: device.allocate(self._shapes[n], m.type) for n, m in self._memories.items()}
         self.pinned_bytes, self.device_bytes = self._block.capacity, sum(class_bytes(buffer.size_bytes) for buffer in self._resident.values())

@@ -7,7 +7,6 @@ A copy, a fill or a free of that memory makes our stream and the recorded stream
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import field
 from typing import Any, Final
@@ -40,7 +39,7 @@ class ForeignStreamUse:
         self._telemetry = telemetry
         self.by_address: dict[int, _ForeignUse] = {}
         self.none = ctypes.c_uint64(1)
-        self._adopted: Counter[int] = Counter()
+        self._adopted: dict[int, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self.by_address)
@@ -58,7 +57,7 @@ class ForeignStreamUse:
 
     def adopt(self, begin: int) -> None:
         """Counts a buffer over memory of another library."""
-        self._adopted[begin] += 1
+        self._adopted[begin] = self._adopted.get(begin, 0) + 1
 
     def leave(self, begin: int) -> None:
         """Waits on the host for the streams that use memory of another library, and forgets them with the last buffer over it. Raises nothing: an error is
@@ -70,9 +69,10 @@ class ForeignStreamUse:
                 statuses = [cuda.cuStreamSynchronize(cuda.CUstream(stream))[0] for stream in list(use.streams)]
                 if any(statuses):
                     context.note(cuda.cuCtxSynchronize(), f"{context.name} failed while it ran")
-        self._adopted[begin] -= 1
-        if self._adopted[begin] <= 0:
-            del self._adopted[begin]
+        left = self._adopted.pop(begin, 1) - 1
+        if left:
+            self._adopted[begin] = left
+        else:
             self.remove(begin)
 
     def streams(self, begin: int, size_bytes: int) -> list[int]:

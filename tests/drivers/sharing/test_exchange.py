@@ -78,7 +78,6 @@ def test_bfloat16_goes_both_ways(cpu: Device) -> None:
     assert result.dtype == ml_dtypes.bfloat16 and result.tolist() == [0, 2, 4, 6, 8, 10, 12]
     foreign = dlpack.import_from(buffer, "buffer")
     assert foreign.type is vp.bf16 and foreign.address == array.ctypes.data
-    foreign.release()
 
 
 @pytest.mark.parametrize(("type_", "code"), [(vp.f8e4m3, 10), (vp.f8e5m2, 12)], ids=str)
@@ -92,7 +91,6 @@ def test_floats_of_8_bits_go_both_ways(cpu: Device, type_: Type, code: int) -> N
     data = dlpack._STRUCTURES[versioned].from_address(place).tensor.dtype
     assert (data.code, data.bits, data.lanes) == (code, 8, 1)
     assert foreign.type is type_ and foreign.address == array.ctypes.data
-    foreign.release()
 
 
 def test_vectors_have_their_components_last(cpu: Device) -> None:
