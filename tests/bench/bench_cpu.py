@@ -16,6 +16,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from kernel_programs import axpy
 from measure import per_call_us, row, seconds
 
 import vyre_py as vp
@@ -45,16 +46,6 @@ def numba_mandelbrot(out: Any, width: Any, height: Any, turns: Any) -> None:
             zx, zy = zx * zx - zy * zy + cx, np.float32(2) * zx * zy + cy
             k += 1
         out[p] = k
-
-
-def axpy() -> Program:
-    """y = a * x + y, unguarded."""
-    with vp.ProgramBuilder("axpy") as b:
-        n, a = b.dim("n"), b.param("a", vp.f32)
-        x, y = b.read("x", vp.f32, n), b.read_write("y", vp.f32, n)
-        i = b.global_id(0)
-        y[i] = a * x[i] + y[i]
-    return b.program
 
 
 def mandelbrot() -> Program:

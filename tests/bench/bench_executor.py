@@ -11,21 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from kernel_programs import axpy
 from measure import row, seconds
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
 from vyre_py.ir.language.program import Program
-
-
-def axpy() -> Program:
-    """y = a * x + y, unguarded."""
-    with vp.ProgramBuilder("axpy") as b:
-        n, a = b.dim("n"), b.param("a", vp.f32)
-        x, y = b.read("x", vp.f32, n), b.read_write("y", vp.f32, n)
-        i = b.global_id(0)
-        y[i] = a * x[i] + y[i]
-    return b.program
 
 
 def endless() -> Program:

@@ -28,8 +28,8 @@ from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ir.passes.pipeline import unoptimised
 
 __all__ = [
-    "SEVERAL", "REFERENCES", "SPECIAL", "UNARY", "around", "assert_bound", "assert_special", "compute", "errors", "near_quarter_turns",
-    "program_of", "reference", "samples", "ulp_error", "widened",
+    "SEVERAL", "REFERENCES", "SPECIAL", "UNARY", "around", "assert_bound", "assert_special", "compute", "drawn", "errors", "f32s", "near_quarter_turns",
+    "program_of", "reference", "same_bits", "samples", "ulp_error", "widened",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -217,6 +217,21 @@ _RANGES: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
     "hypot": ((-4.0, 4.0), (1.0, 2.0)),
     "hypot3": ((-4.0, 4.0), (1.0, 2.0)),
 }
+
+
+def f32s(values: Any) -> Any:
+    """The values, each rounded once."""
+    return np.asarray(values).astype(np.float32)
+
+
+def same_bits(a: Any, b: Any) -> Any:
+    """Where two arrays of f32 have the same bits, or NaNs of any."""
+    return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
+
+
+def drawn(name: str) -> np.random.Generator:
+    """Random numbers that are the same each time, for the tests of one op."""
+    return np.random.default_rng([7, *name.encode()])
 
 
 def samples(name: str, count: int, seed: int = 1) -> tuple[Array, ...]:

@@ -8,7 +8,19 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from math_harness import around, assert_bound, assert_special, compute, program_of, reference, samples, ulp_error
+from math_harness import (
+    around,
+    assert_bound,
+    assert_special,
+    compute,
+    drawn,
+    f32s,
+    program_of,
+    reference,
+    same_bits,
+    samples,
+    ulp_error,
+)
 
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
@@ -24,18 +36,6 @@ UNARY = (*EXPONENTIALS, *LOGARITHMS, *HYPERBOLIC)
 ODD = ("sinh", "tanh", "asinh", "atanh")
 
 mpmath.mp.prec = 200
-
-
-def f32s(values: Any) -> Any:
-    return np.asarray(values).astype(np.float32)
-
-
-def same_bits(a: Any, b: Any) -> Any:
-    return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
-
-
-def drawn(name: str) -> np.random.Generator:
-    return np.random.default_rng([7, *name.encode()])
 
 
 # ---------------------------------------------------------------- bounds

@@ -13,9 +13,12 @@ from math_harness import (
     assert_bound,
     assert_special,
     compute,
+    drawn,
+    f32s,
     near_quarter_turns,
     program_of,
     reference,
+    same_bits,
     samples,
     ulp_error,
 )
@@ -36,18 +39,6 @@ INF, NAN = np.inf, np.nan
 POWERS = 2.0 ** np.arange(-149, 128)
 
 mpmath.mp.prec = 200
-
-
-def f32s(values: Any) -> Any:
-    return np.asarray(values).astype(np.float32)
-
-
-def same_bits(a: Any, b: Any) -> Any:
-    return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
-
-
-def drawn(name: str) -> np.random.Generator:
-    return np.random.default_rng([7, *name.encode()])
 
 
 # ---------------------------------------------------------------- bounds of functions of one argument
