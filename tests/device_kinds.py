@@ -8,11 +8,13 @@ import shutil
 
 import pytest
 
+from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import DeviceUnavailable
 from vyre_py.drivers.registry import device
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.llvm.gpu.machine_code.disassemble import find_nvdisasm
+from vyre_py.lowering.target import Target
 
 KINDS = ("reference", "cpu", "wgpu", "cuda")
 
@@ -25,6 +27,13 @@ def open_device(kind: str) -> Device:
         if kind in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
             pytest.fail(f"device {kind} is required: {error}")
         pytest.skip(f"device {kind}: {str(error).splitlines()[0]}")
+
+
+def cpu_of_lanes(lanes: int) -> CpuDevice:
+    """The CPU, whose kernels have so many lanes."""
+    made = CpuDevice(0)
+    made.target = Target("host", "native", lanes)
+    return made
 
 
 def _need(kind: str, here: bool, how: str) -> None:

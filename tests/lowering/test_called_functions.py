@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import simt_host
-from device_kinds import open_device
+from device_kinds import cpu_of_lanes, open_device
 from math_harness import compute, samples
 from ptxas import assemble_together
 
-from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.drivers.device import Device
 from vyre_py.ir.check import check
 from vyre_py.ir.interpret import interpret
@@ -29,7 +28,6 @@ from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.kinds import expanded_for
 from vyre_py.lowering.legal.floats import narrow_floats
 from vyre_py.lowering.options import CompileOptions
-from vyre_py.lowering.target import Target
 
 USES = 24  # of which the first sixteen are written out
 ROWS = 1024
@@ -93,11 +91,7 @@ def arguments(name: str, type_: Type) -> dict[str, Array]:
         return {f"x{k}": np.resize(a, count).astype(type_.dtype).reshape(ROWS, USES) for k, a in enumerate(drawn)}
 
 
-@cache
-def cpu(width: int) -> CpuDevice:
-    made = CpuDevice(0)
-    made.target = Target("host", "native", width)
-    return made
+cpu = cache(cpu_of_lanes)
 
 
 def on_device(device: Callable[[], Device], program: Program, given: dict[str, Array], type_: Type, options: CompileOptions | None = None) -> Array:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 import unicorn
+from device_kinds import cpu_of_lanes
 from unicorn import arm64_const as arm
 
 from vyre_py.drivers.cpu.device import CpuDevice
@@ -22,6 +23,7 @@ from vyre_py.lowering.artifact.parts import Entry, Image, Part, Step
 from vyre_py.lowering.target import Target
 
 PAGE: Final = 4096
+_ARM_LANES: Final = 4
 # Where processes have no memory: above the heap of an interpreter that is loaded at a low address, and below all shared libraries. The code lies in the first
 # 4 GiB, since some relocations hold 32 bits; the library is further away than a call reaches.
 CODE, STACK, LIBRARY = 0xE000_0000, 0x3000_0000_0000, 0x5000_0000_0000
@@ -154,3 +156,8 @@ class ArmDevice(CpuDevice):
 
     def _load_entry(self, step: Step, image: Image, entry: Entry) -> Any:
         return ArmKernel(self, image, entry)
+
+
+def cpu_or_arm(lanes: int) -> CpuDevice:
+    """The CPU, whose kernels have so many lanes; where those are 4, the device of another architecture, whose have as many."""
+    return ArmDevice() if lanes == _ARM_LANES else cpu_of_lanes(lanes)

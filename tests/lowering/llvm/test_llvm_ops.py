@@ -99,6 +99,17 @@ def finish(w: Writer, case: Case, symbol: str) -> None:
     w.finish(f"{symbol}({', '.join(f'ptr %a{k}' for k in range(len(case.operands)))}, ptr %out, i64 %count)")
 
 
+def every_row(rows: Mapping[str, Emitter]) -> ModuleText:
+    """A kernel for each case of a table."""
+    module = ModuleText()
+    for index, case in enumerate(CASES):
+        w = Writer(module)
+        write_chunk(w, case, 1, rows, "0")
+        w.end("ret void")
+        finish(w, case, f"define ptx_kernel void @f{index}")
+    return module
+
+
 def write_loop(module: ModuleText, case: Case, width: int, rows: Mapping[str, Emitter], symbol: str) -> None:
     """A function with a loop over chunks."""
     w = Writer(module)

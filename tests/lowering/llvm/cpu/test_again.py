@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arm_machine import ArmDevice
+from arm_machine import cpu_or_arm
 
 import vyre_py as vp
-from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.check import check
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import optimise
 from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.llvm.cpu.lanes import emit_lanes
-from vyre_py.lowering.target import Target
 
 FRAME = """program again(n) workgroup(64) grid(ceil_div(n, 64)) { buffer x: f32[n] read\n buffer y: f32[n] write
   workgroup c: f32[4, 64]\n workgroup d: f32[64]
@@ -37,14 +35,6 @@ CASES = {
 }
 
 
-def cpu(width: int) -> CpuDevice:
-    if width == 4:
-        return ArmDevice()
-    device = CpuDevice(0)
-    device.target = Target("host", "native", width)
-    return device
-
-
 @pytest.mark.parametrize("width", [1, 2, 4, 16, 32])
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_computed_again_is_exact(name: str, width: int) -> None:
@@ -52,7 +42,7 @@ def test_what_is_computed_again_is_exact(name: str, width: int) -> None:
     program = Program.from_text(FRAME.replace("MIDDLE", middle).replace("LAST", last))
     for size in (128, 70):
         x = np.random.default_rng(size).random(size, np.float32)
-        got, wanted = (one.compile_native(program).dispatch(x=x, y=np.zeros_like(x))["y"] for one in (cpu(width), vp.device("reference")))
+        got, wanted = (one.compile_native(program).dispatch(x=x, y=np.zeros_like(x))["y"] for one in (cpu_or_arm(width), vp.device("reference")))
         np.testing.assert_array_equal(got, wanted)
 
 

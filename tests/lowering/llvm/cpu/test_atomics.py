@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arm_machine import ArmDevice
+from arm_machine import cpu_or_arm
 
 import vyre_py as vp
-from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.compile import emit_text
-from vyre_py.lowering.target import Target
 
 # What was there before is wanted of the second, and so the order of lanes; the operands of the third differ between them.
 ATOMICS = """program atomics(n) workgroup(32) over(n) { buffer x: u32[n] read\n buffer y: u32[n] write\n workgroup c: T[4, 40]
@@ -32,14 +30,6 @@ COUNTS = """program counts(n) workgroup(64) grid(ceil_div(n, 512)) { buffer x: u
   atomic_add(y[t], c[t]) }"""
 
 
-def cpu(width: int) -> CpuDevice:
-    if width == 4:
-        return ArmDevice()
-    device = CpuDevice(0)
-    device.target = Target("host", "native", width)
-    return device
-
-
 @pytest.mark.parametrize("width", [1, 2, 4, 16])
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("name", ["i32", "i64", "u64"])
@@ -49,7 +39,7 @@ def test_atomics_of_all_lanes_are_exact(name: str, many: bool, width: int) -> No
     program = Program.from_text(text.replace(" T)", f" {name})").replace("T[", f"{name}["))
     for size in (32, 96, 70):
         x = np.random.default_rng(size).integers(0, 90, size, np.uint32)
-        got, wanted = (one.compile_native(program).dispatch(x=x)["y"] for one in (cpu(width), vp.device("reference")))
+        got, wanted = (one.compile_native(program).dispatch(x=x)["y"] for one in (cpu_or_arm(width), vp.device("reference")))
         np.testing.assert_array_equal(got, wanted)
 
 
@@ -59,7 +49,7 @@ def test_loops_that_count_are_exact(width: int) -> None:
     for size in (512, 1500, 3, 0):
         x, y = np.random.default_rng(size).integers(0, 1 << 32, size, np.uint32), np.arange(64, dtype=np.uint32)
         wanted = y + np.bincount(x & 63, minlength=64) - 3 * np.bincount(x >> 9 & 63, minlength=64)
-        np.testing.assert_array_equal(cpu(width).compile_native(program).dispatch(x=x, y=y.copy())["y"], wanted.astype(np.uint32))
+        np.testing.assert_array_equal(cpu_or_arm(width).compile_native(program).dispatch(x=x, y=y.copy())["y"], wanted.astype(np.uint32))
 
 
 def test_loops_that_count_go_along_memory() -> None:

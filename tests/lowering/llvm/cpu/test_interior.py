@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_kinds import cpu_of_lanes
 
 import vyre_py as vp
-from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.check import check
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.passes import optimise
 from vyre_py.lowering.compile import emit_text
 from vyre_py.lowering.kinds import STRICT_EXPANSIONS
 from vyre_py.lowering.llvm.cpu.lanes import emit_lanes
-from vyre_py.lowering.target import Target
 
 NEAR = """program near(h, w) workgroup(32, 2) over(w, h, 1) { buffer x: f32[h, w] read\n buffer y: f32[h, w] write
   let i = global_id.x\n let j = global_id.y
@@ -69,8 +68,7 @@ STEPS = {"divided": (0, 1, 16, 37, 0xFFFFFFFF), "masked": (0, 1, 16, 37, 32, 0xF
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_border_is_exact(name: str, width: int) -> None:
     program = Program.from_text(PROGRAMS[name])
-    device = CpuDevice(0)
-    device.target = Target("host", "native", width)
+    device = cpu_of_lanes(width)
     ours, oracle = device.compile_native(program), vp.device("reference").compile_native(program)
     rng = np.random.default_rng(width)
     for turn, shape in enumerate([(1, 1), (3, 15), (5, 64), (2, 65), (4, 131), (37, 37)]):
@@ -113,8 +111,7 @@ def test_runs_of_chunks_inside_are_exact(name: str) -> None:
       let i = global_id.x\n let j = global_id.y\n {body} }}"""
     program = Program.from_text(text)
     assert ("\ninside." in emit_text(program, "cpu:x86-64-v3")) == (name not in ("sawtooth", "far", "own"))
-    device = CpuDevice(0)
-    device.target = Target("host", "native", 16)
+    device = cpu_of_lanes(16)
     ours, oracle = device.compile_native(program), vp.device("reference").compile_native(program)
     for shape in [(1, 1), (3, 200), (2, 257), (5, 512), (1, 1000), (4, 777)]:
         x = np.random.default_rng(6).random(shape, np.float32)
@@ -220,8 +217,7 @@ def test_loops_whose_values_are_indices_are_exact(name: str, type_: str, width: 
     if name == "down" and type_ == "u32":
         text = text.replace("-1u32", "-1i32").replace("T[n]", "i32[n]")
     text = text.replace("cast(i & 7u32, T)", "(i & 7u32)").replace("cast(i & 15u32, T)", "(i & 15u32)") if type_ == "u32" else text
-    program, device = Program.from_text(text.replace("T", type_)), CpuDevice(0)
-    device.target = Target("host", "native", width)
+    program, device = Program.from_text(text.replace("T", type_)), cpu_of_lanes(width)
     ours, oracle = device.compile_native(program), vp.device("reference").compile_native(program)
     rng = np.random.default_rng(width)
     for n, m, low, high in ((40, 40, 0, 40), (40, 40, 0, 60), (40, 8, -9, 20), (33, 1, 0, 3)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_kinds import cpu_of_lanes
 from lane_programs import PROGRAMS, ControlFlow, program
 
 from vyre_py.drivers.cpu.device import CpuDevice
@@ -30,12 +31,7 @@ WIDTHS = (1, 2, 4, 8, 16, 32)
 WORST, BEST = CompileOptions(opt=0), CompileOptions()
 
 
-@cache
-def device(width: int) -> CpuDevice:
-    """The CPU, with this many lanes."""
-    made = CpuDevice(0)
-    made.target = Target("host", "native", width)
-    return made
+device = cache(cpu_of_lanes)
 
 
 def ready(text: str) -> Optimised:

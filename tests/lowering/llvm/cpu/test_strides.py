@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from device_kinds import cpu_of_lanes
 
 import vyre_py as vp
-from vyre_py.drivers.cpu.device import CpuDevice
 from vyre_py.ir.language.nodes import Const
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, u32
@@ -15,7 +15,6 @@ from vyre_py.lowering.llvm.cpu.values import LaneValue, LaneWriter, Variability,
 from vyre_py.lowering.llvm.large import measure
 from vyre_py.lowering.llvm.ops import HOST_EMITTERS
 from vyre_py.lowering.llvm.text import ModuleText
-from vyre_py.lowering.target import Target
 
 GROUPS = """program groups(n) workgroup(32) over(n) { buffer x: T[n, G] read\n buffer y: T[n] write
   let i = global_id.x
@@ -34,8 +33,7 @@ def grouped(name: str, size: int) -> str:
 @pytest.mark.parametrize("width", [1, 4, 8, 16])
 @pytest.mark.parametrize(("name", "size"), [("u32", 2), ("u32", 8), ("i32", 16), ("u8", 4), ("u64", 4), ("i16", 8)])
 def test_groups_are_exact(name: str, size: int, width: int) -> None:
-    program, device = Program.from_text(grouped(name, size)), CpuDevice(0)
-    device.target = Target("host", "native", width)
+    program, device = Program.from_text(grouped(name, size)), cpu_of_lanes(width)
     dtype = np.dtype(f"{name[0]}{int(name[1:]) // 8}")
     for n in (1, 31, 32, 100):
         x = np.random.default_rng(n).integers(0, 100, (n, size), dtype)
@@ -54,8 +52,7 @@ def test_counters_that_are_read_in_rows_are_exact(width: int) -> None:
       y[global_id.x] = SUM }"""
     loads = "\n".join(f"let a{k} = b + {k}u32\n let v{k} = c[a{k} >> 6u32, a{k} & 63u32]" for k in range(16))
     text = text.replace("LOADS", loads).replace("SUM", " ^ ".join(f"(v{k} * {k + 1}u32)" for k in range(16)))
-    program, device = Program.from_text(text), CpuDevice(0)
-    device.target = Target("host", "native", width)
+    program, device = Program.from_text(text), cpu_of_lanes(width)
     x = np.arange(64, dtype=np.uint32)
     wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
     np.testing.assert_array_equal(device.compile_native(program).dispatch(x=x)["y"], wanted)
@@ -94,8 +91,7 @@ def test_many_accesses_one_by_one_are_calls() -> None:
     body = "\n".join(f"if x[i] > {k}u32 {{ s = s ^ x[(i * {2 * k + 3}u32 + s) % n] }}\n t[(i * 5u32 + {k}u32) % 61u32] = s" for k in range(150))
     program = Program.from_text(f"""program many(n) workgroup(4) over(n) {{ buffer x: u32[n] read\n buffer y: u32[n] write\n private t: u32[64]
       let i = global_id.x\n var s: u32 = 0u32\n {body}\n y[i] = s + t[i % 61u32] }}""")
-    device, x = CpuDevice(0), np.random.default_rng(5).integers(0, 200, 37, np.uint32)
-    device.target = Target("host", "native", 4)
+    device, x = cpu_of_lanes(4), np.random.default_rng(5).integers(0, 200, 37, np.uint32)
     text = emit_text(program, "cpu:x86-64-v3:4")
     assert "call <4 x i32> @gather_each_v4i32(" in text and "call void @scatter_some_v4i32(" in text
     wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
@@ -108,8 +104,7 @@ def test_accesses_one_by_one_make_no_long_straight_piece() -> None:
     program = Program.from_text(f"""program long(n) workgroup(16) over(n) {{ buffer x: u32[n] read\n buffer y: u32[n] write
       let i = global_id.x\n var s: u32 = 0u32\n {body}\n y[i] = s }}""")
     assert not measure(emit_text(program, "cpu:x86-64-v3:16")).large
-    device, x = CpuDevice(0), np.random.default_rng(6).integers(0, 200, 37, np.uint32)
-    device.target = Target("host", "native", 16)
+    device, x = cpu_of_lanes(16), np.random.default_rng(6).integers(0, 200, 37, np.uint32)
     wanted = vp.device("reference").compile_native(program).dispatch(x=x)["y"]
     np.testing.assert_array_equal(device.compile_native(program).dispatch(x=x)["y"], wanted)
 
@@ -136,8 +131,7 @@ def copied(name: str, workgroup: int, padding: int) -> Program:
     [("u32", 128, 1, 16), ("f32", 256, 0, 16), ("i32", 192, 3, 16), ("u32", 128, 1, 8), ("u64", 128, 1, 8), ("u8", 128, 1, 16), ("u32", 100, 1, 4)],
 )
 def test_copies_that_turn_rows_into_columns_are_exact(name: str, workgroup: int, padding: int, width: int) -> None:
-    program, device = copied(name, workgroup, padding), CpuDevice(0)
-    device.target = Target("host", "native", width)
+    program, device = copied(name, workgroup, padding), cpu_of_lanes(width)
     dtype = np.dtype(f"{name[0]}{int(name[1:]) // 8}")
     for n in (4 * workgroup, 9 * workgroup + 17, 2 * workgroup - 3):
         given = {"x": np.random.default_rng(n).integers(0, 200, n).astype(dtype), "y": np.zeros(n, dtype)}
@@ -161,8 +155,7 @@ def test_sums_along_memory_are_exact(width: int) -> None:
       c[l] = a
       barrier
       y[global_id.x] = c[63u32 - l] + b }"""
-    program, device = Program.from_text(text), CpuDevice(0)
-    device.target = Target("host", "native", width)
+    program, device = Program.from_text(text), cpu_of_lanes(width)
     for n, t in ((640, 10), (2000, 13), (1, 3), (700, 0)):
         x = np.random.default_rng(n).random(n, np.float32)
         given = {"x": x, "y": np.zeros(n, np.float32), "t": t}
@@ -183,8 +176,7 @@ def test_rows_of_workgroup_memory_begin_where_vectors_do(name: str, width: int) 
       barrier
       let s = a[1u32, l >> 5u32, l + 3u32] + a[l & 1u32, l % 3u32, 31u32 - (l >> 1u32)] + a[1u32, 2u32, 36u32] + a[0u32, 1u32, l]
       y[i] = s + {f"({counts})" if name == "u32" else f"cast({counts}, T)"} }}"""
-    program, device = Program.from_text(text.replace("T", name)), CpuDevice(0)
-    device.target = Target("host", "native", width)
+    program, device = Program.from_text(text.replace("T", name)), cpu_of_lanes(width)
     x = np.random.default_rng(width).integers(0, 200, 150).astype(np.dtype(f"u{int(name[1:]) // 8}"))
     given = {"x": x, "y": np.zeros_like(x)}
     got, wanted = (one.compile_native(program).dispatch(given)["y"] for one in (device, vp.device("reference")))

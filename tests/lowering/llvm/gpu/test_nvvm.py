@@ -28,7 +28,7 @@ from ptxas import assemble, assemble_together
 from test_fast import PTX as BOUNDS
 from test_fast import program_of as fast_program
 from test_generated import assert_agrees, assert_same, expected
-from test_llvm_ops import CASES, finish, write_chunk
+from test_llvm_ops import CASES, every_row
 from test_ptx import EVERYTHING, every_op
 from test_rows import BODIES
 from test_rows import TYPES as VECTOR_SCALARS
@@ -48,7 +48,6 @@ from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS, NVPTX_EMITTERS
 from vyre_py.lowering.llvm.gpu.nvvm import libnvvm
-from vyre_py.lowering.llvm.text import ModuleText, Writer
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 
@@ -181,13 +180,7 @@ def test_ptxas_takes_it(arch):
 @pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
 def test_every_row_assembles(arch):
     """Every row of the op table over every type, all in one module."""
-    module = ModuleText()
-    for index, case in enumerate(CASES):
-        w = Writer(module)
-        write_chunk(w, case, 1, NVPTX_EMITTERS, "0")
-        w.end("ret void")
-        finish(w, case, f"define ptx_kernel void @f{index}")
-    ptx = libnvvm.assemble(module, arch, 3, fast=False)
+    ptx = libnvvm.assemble(every_row(NVPTX_EMITTERS), arch, 3, fast=False)
     assert ptx.count(".visible .entry") == len(CASES) and "call" not in ptx
     assemble(ptx, arch, level=0)
 

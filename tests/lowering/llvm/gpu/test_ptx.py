@@ -10,7 +10,7 @@ import subprocess
 import llvmlite.binding as llvm
 import pytest
 from generator import Seeded, generate
-from test_llvm_ops import CASES, finish, write_chunk
+from test_llvm_ops import CASES, every_row
 from tree import TESTS
 
 from vyre_py.ir.check import check
@@ -30,7 +30,7 @@ from vyre_py.lowering.llvm.gpu import nvptx
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, fitting_archs
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
-from vyre_py.lowering.llvm.text import ModuleText, Writer
+from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target, parse_target
 
@@ -107,13 +107,7 @@ def test_generated_programs_assemble(seed, tmp_path):
 @pytest.mark.parametrize("arch", ["sm_70", *ARCHS])
 def test_every_row_assembles(arch, opt, tmp_path):
     """Every row over every type, all in one module: LLVM ends the process at an intrinsic that it does not know here."""
-    module = ModuleText()
-    for index, case in enumerate(CASES):
-        w = Writer(module)
-        write_chunk(w, case, 1, NVPTX_EMITTERS, "0")
-        w.end("ret void")
-        finish(w, case, f"define ptx_kernel void @f{index}")
-    ptx = nvptx.assemble(module, arch, opt, opt)
+    ptx = nvptx.assemble(every_row(NVPTX_EMITTERS), arch, opt, opt)
     assert ptx.count(".visible .entry") == len(CASES) and "call" not in ptx
     assemble(ptx, arch, tmp_path, level=0)
 
