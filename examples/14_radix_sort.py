@@ -1,6 +1,6 @@
-"""Radix sort: 32-bit keys, by eight bits at a time, least significant first. Three launches for each digit, twelve as one sequence.
+"""A table in order by a column: a stable sort whose twelve launches are one call, and numbers of rows as values, by which the other columns follow.
 
-Its Programs are ready ones of `vp.ops`: how many keys have each digit, where the first of each goes, and the move there. `vyre_py/ops/sorts.py` has their code.
+The sort is by radix, eight bits at a time. `vyre_py/ops/sorts.py` has its Programs.
 
     python examples/14_radix_sort.py [device]
 """
@@ -12,14 +12,17 @@ import numpy as np
 import vyre_py as vp
 
 device = vp.device(sys.argv[1] if len(sys.argv) > 1 else None)
-values = np.random.default_rng(6).integers(0, 1 << 32, 100_003, np.uint32)
-counts, places = (device.allocate(256 * -(-values.size // 3072), vp.u32) for _ in range(2))  # a number for each digit and tile of 3072 keys
-keys, free, steps = device.upload(values), device.allocate(values.shape, vp.u32), []
-count, place, move = map(device.compile_native, (vp.ops.radix_count(), vp.ops.prefix_sum(exclusive=True), vp.ops.radix_move()))
-for at in range(0, 32, 8):
-    steps += [count.bind(keys=keys, counts=counts, shift=at), place.bind(source=counts, target=places)]
-    steps.append(move.bind(keys=keys, places=places, sorted=free, shift=at))
-    keys, free = free, keys
-device.sequence(*steps)()
-assert np.array_equal(keys.read(), np.sort(values))
-print(f"{values.size} keys in order on {device.name}: {keys.read()[:3]} ... {keys.read()[-1]}")
+rows, random = 100_003, np.random.default_rng(6)
+prices, stock = random.normal(20, 5, rows).round(1).astype(np.float32), random.integers(0, 100, (rows, 1), np.uint32)
+
+keys, order = device.upload(prices), device.upload(np.arange(rows, dtype=np.uint32))
+sort = vp.Sort(device, rows, vp.f32, values=vp.u32).bind(keys, order)  # both are put in order where they lie
+
+source, target = device.upload(stock), device.allocate(stock.shape, vp.u32)
+bring = device.compile_native(vp.ops.gather(vp.u32)).bind(source=source, indices=order, target=target)
+device.sequence(sort, bring)()
+
+expected = np.argsort(prices, kind="stable")  # rows of one price stay as they came
+assert np.array_equal(keys.read(), prices[expected]) and np.array_equal(order.read(), expected)
+assert np.array_equal(target.read(), stock[expected])
+print(f"{rows} rows in order on {device.name}: row {order.read()[0]} at {keys.read()[0]:.1f} to row {order.read()[-1]} at {keys.read()[-1]:.1f}")

@@ -131,6 +131,7 @@ def ready_page() -> str:
     said = f"{_first_sentence(vp.ops)}: each function gives the Program for its types and the sizes that are fixed.\n"
     parts = ["# Ready Programs\n", _MADE.format("the docstrings of `vyre_py/ops/`"), said]
     parts.append("Buffers and params are bound by the names that each says. [The guide](../guide/functions.md#ready-programs) shows them at work.\n")
+    parts.append("[`vp.Sort`](names.md#sort) and [`vp.Sobol`](names.md#sobol) hold what is needed besides Programs.\n")
     for name in sorted(vp.ops.__all__, key=str.lower):
         thing = getattr(vp.ops, name)
         if callable(thing):

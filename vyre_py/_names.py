@@ -66,6 +66,7 @@ _HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "vyre_py.native": ("compile_native",),
     "vyre_py.tuning.tune": ("Tried", "Tuned", "tune"),
     "vyre_py.ops.sobol": ("Sobol", "sobol_program"),
+    "vyre_py.ops.sorts": ("Sort",),
 }
 
 LAZY: Final[Mapping[str, str]] = {name: module for module, names in _HOMES.items() for name in names}

@@ -1,4 +1,4 @@
-"""Ready Programs, `vp.ops`: each function gives the Program for its types and the sizes that are fixed, and objects hold what they need.
+"""Ready Programs, `vp.ops`: each function gives the Program for its types and the sizes that are fixed. `vp.Sort` and `vp.Sobol` hold what they need besides.
 
     pipeline = vp.device().compile_native(vp.ops.matmul(vp.bf16, bias=True, activation="gelu"))
     c = pipeline.dispatch({"a": a, "b": b, "bias": bias})["c"]

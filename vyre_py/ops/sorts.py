@@ -1,47 +1,82 @@
-"""Sorting, by radix: two Programs, which with a prefix sum between them put keys in order by one digit."""
+"""Sorting, by radix: two Programs, which with a prefix sum between them put keys in order by one digit, and a sort that holds all of its passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import vyre_py as vp
-from vyre_py.ir.language.types import SCALARS, Type, f32, i32, u32
-from vyre_py.ops.checks import one_of
+from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.ir.language.dims import is_count
+from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.types import SCALARS, Type, bf16, f16, f32, f64, i16, i32, i64, u16, u32, u64
+from vyre_py.ir.public import Closing, public
+from vyre_py.ir.travel import Stationary
+from vyre_py.ops.checks import one_of, refuse
+from vyre_py.ops.scans import prefix_sum
 
-__all__ = ["radix_count", "radix_move"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-_DIGITS, _LANES, _ROWS = 256, 32, 12  # an invocation for each digit; each has so many keys of the workgroup's tile
-_PART: Final = _DIGITS * _ROWS
-_SIGN: Final = 0x80000000
-_LAST: Final = 0xFFFFFFFF
-# Type -> the words whose order is that of the keys.
-_ORDERED: Final[dict[Type, Callable[[vp.Expr], vp.Expr]]] = {
-    u32: lambda key: key,
-    i32: lambda key: vp.bitcast(key, u32) ^ _SIGN,
-    f32: lambda key: vp.select(vp.bitcast(key, u32) >= _SIGN, ~vp.bitcast(key, u32), vp.bitcast(key, u32) ^ _SIGN),
-}
+    from vyre_py.drivers.device import Device
+    from vyre_py.drivers.launch import Launch
+    from vyre_py.drivers.many.sequence import Sequence
+    from vyre_py.drivers.memory.host_arrays import Host
+
+__all__ = ["Sort", "radix_count", "radix_move"]
+
+_DIGITS, _LANES, _DIGIT_BITS = 256, 32, 8  # an invocation for each digit
+_WORDS: Final = {2: u16, 4: u32, 8: u64}  # by the bytes of a key
+_KEYS: Final = (u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64)
+_LAST: Final = 0xFFFFFFFF  # the greatest u32
+_MOST: Final = (1 << 32) - 1
+
+_Pair = tuple[Any, Any]  # keys and values
+
+
+def _rows(type_: Type) -> int:
+    """How many keys of its workgroup's tile an invocation has."""
+    return 8 if type_.size_bytes > u32.size_bytes else 12
+
+
+def _part(type_: Type) -> int:
+    """How many keys a tile has."""
+    return _DIGITS * _rows(type_)
+
+
+def _ordered(key: vp.Expr, type_: Type) -> vp.Expr:
+    """The word whose order among words is that of the key."""
+    word = _WORDS[type_.size_bytes]
+    if type_ is word:
+        return key
+    bits, sign = vp.bitcast(key, word), 1 << 8 * type_.size_bytes - 1
+    return vp.select(bits >= sign, ~bits, bits ^ sign) if type_.is_float else bits ^ sign
+
+
+def _digit(word: vp.Expr, shift: vp.Expr, type_: Type) -> vp.Expr:
+    return vp.cast((word >> vp.cast(shift, _WORDS[type_.size_bytes])) % _DIGITS, u32)
 
 
 def radix_count(type_: Type = u32) -> vp.Program:
-    """counts = how many keys have each digit, the eight bits from `shift` on: first those with digit 0 of each tile of 3072 keys, then those with digit 1.
+    """counts = how many keys have each digit, the eight bits from `shift` on: first those with digit 0 of each tile of keys, then those with digit 1.
 
-    Buffers: `keys` of [n], elements of `type_`: u32, i32 or f32; `counts` of [256 ceil(n / 3072)] is u32. The param `shift` is u32. The order of keys is that
-    of numbers; -0 comes before +0, and every NaN behind infinity, as NumPy has it: a NaN has one word, whatever its bits.
+    Buffers: `keys` of [n], elements of `type_`: integers or floats of 16, 32 or 64 bits; `counts` of [256 ceil(n / tile)] is u32, where a tile has 3072 keys,
+    2048 of 64 bits. The param `shift` is u32. The order of keys is that of numbers; -0 comes before +0, and every NaN behind infinity, as NumPy has it: a NaN
+    has one word, whatever its bits.
 
-    A sort is this, `prefix_sum(u32, exclusive=True)` from `counts` to `places`, and `radix_move`, for `shift` 0, 8, 16 and 24 in turn, each from what the one
-    before has put in order: D. Merrill and A. Grimshaw, "High performance and scalable radix sorting" (2011). Raises ValidationError B108 at the caller's line
-    for other types.
+    A sort is this, `prefix_sum(u32, exclusive=True)` from `counts` to `places`, and `radix_move`, for `shift` 0, 8 and so on up to the last eight bits, each
+    from what the one before has put in order: D. Merrill and A. Grimshaw, "High performance and scalable radix sorting" (2011). `vp.Sort` does all of it.
+    Raises ValidationError B108 at the caller's line for other types.
     """
-    ordered = _ORDERED[one_of("the type of keys", type_, _ORDERED)]
+    one_of("the type of keys", type_, _KEYS)
     with vp.ProgramBuilder("radix_count", workgroup=_DIGITS) as b:
         n, shift = b.dim("n"), b.param("shift", u32)
-        parts = vp.ceil_div(n, _PART)
+        parts = vp.ceil_div(n, _part(type_))
         keys, counts, here = b.read("keys", type_, n), b.write("counts", u32, parts * _DIGITS), b.workgroup("here", u32, _DIGITS)
         b.grid(parts)
-        places = [b.workgroup_id(0) * _PART + b.local_index() + row * _DIGITS for row in range(_ROWS)]
-        for i, key in [(i, ordered(keys[i])) for i in places]:  # all loads first
-            here.atomic_add((key >> shift) % _DIGITS, vp.cast(i < n, u32))
+        places = [b.workgroup_id(0) * _part(type_) + b.local_index() + row * _DIGITS for row in range(_rows(type_))]
+        for i, key in [(i, _ordered(keys[i], type_)) for i in places]:  # all loads first
+            here.atomic_add(_digit(key, shift, type_), vp.cast(i < n, u32))
         b.barrier()
         counts[b.local_index() * b.num_workgroups(0) + b.workgroup_id(0)] = here[b.local_index()]
     return b.program
@@ -54,22 +89,23 @@ def radix_move(type_: Type = u32, values: Type | None = None) -> vp.Program:
     `values` of [n] goes to `sorted_values` the same way, bit for bit. Keys are put in order in workgroup memory first, so that whole runs of them are
     written; values are written one by one. The result is exact on every device. Raises ValidationError B108 at the caller's line.
     """
-    ordered = _ORDERED[one_of("the type of keys", type_, _ORDERED)]
+    one_of("the type of keys", type_, _KEYS)
     if values is not None:
         one_of("the type of values", values, SCALARS.values())
     with vp.ProgramBuilder("radix_move", workgroup=_DIGITS, subgroup=_LANES) as b:
         n, shift = b.dim("n"), b.param("shift", u32)
-        parts = vp.ceil_div(n, _PART)
+        part, per_lane, greatest = _part(type_), _rows(type_), (1 << 8 * type_.size_bytes) - 1
+        parts = vp.ceil_div(n, part)
         keys, places, target = b.read("keys", type_, n), b.read("places", u32, parts * _DIGITS), b.write("sorted", type_, n)
         moved = None if values is None else (b.read("values", values, n), b.write("sorted_values", values, n))
-        here, tile, offsets = b.workgroup("here", u32, _DIGITS // _LANES, _DIGITS), b.workgroup("tile", type_, _PART), b.workgroup("offsets", u32, _DIGITS)
+        here, tile, offsets = b.workgroup("here", u32, _DIGITS // _LANES, _DIGITS), b.workgroup("tile", type_, part), b.workgroup("offsets", u32, _DIGITS)
         b.grid(parts)
         k, s, ranks = b.local_index(), b.subgroup_id(), []
-        first = b.workgroup_id(0) * _PART
-        rows = [first + (s * _ROWS + row) * _LANES + b.subgroup_lane() for row in range(_ROWS)]
+        first = b.workgroup_id(0) * part
+        rows = [first + (s * per_lane + row) * _LANES + b.subgroup_lane() for row in range(per_lane)]
         loaded = [keys[i] for i in rows]
         # Past the end the greatest, which stay there.
-        digits = [(vp.select(i < n, ordered(key), _LAST) >> shift) % _DIGITS for i, key in zip(rows, loaded, strict=True)]
+        digits = [_digit(vp.select(i < n, _ordered(key, type_), greatest), shift, type_) for i, key in zip(rows, loaded, strict=True)]
         for digit in digits:
             like = vp.const(_LAST, u32)  # the lanes with the same digit: eight votes are quicker than a match
             for bit in [(digit >> place) % 2 == 1 for place in range(8)]:
@@ -92,7 +128,108 @@ def radix_move(type_: Type = u32, values: Type | None = None) -> vp.Program:
             if moved is not None:
                 moved[1][offsets[digit] + at] = moved[0][i]
         b.barrier()
-        for i in [k + row * _DIGITS for row in range(_ROWS)]:  # in order by digit, so that neighbours go to neighbours
-            digit = (vp.select(first + i < n, ordered(tile[i]), _LAST) >> shift) % _DIGITS
+        for i in [k + row * _DIGITS for row in range(per_lane)]:  # in order by digit, so that neighbours go to neighbours
+            digit = _digit(vp.select(first + i < n, _ordered(tile[i], type_), greatest), shift, type_)
             target[offsets[digit] + i] = tile[i]
     return b.program
+
+
+@public
+class Sort(Closing, Stationary):
+    """A stable sort on a device, with values that move along: all passes of a radix sort as one sequence, and the memory that they need in between.
+
+        sort = vp.Sort(device, keys.size, vp.f32, values=vp.u32)
+        out = sort.dispatch(keys, np.arange(keys.size, dtype=np.uint32))  # out["sorted"], and out["sorted_values"], which are an argsort here
+
+    `size` keys of `type`, integers or floats of 16, 32 or 64 bits, go from the least to the greatest. `values` is the type of the values, any scalar, or None
+    for none. Equal keys, and their values, stay in the order in which they came, as in `numpy.sort(keys, kind="stable")`. But -0 comes before +0, and every
+    NaN last. A key of N bytes takes 3 N launches.
+
+    Attributes: `device`, `size`, `type`, `values`, `size_bytes` of the memory in between. All sequences of one Sort use that memory, so those that run on
+    streams side by side take a Sort each. Raises ValidationError B108 at the caller's line for other types and sizes, and OutOfMemory.
+    """
+
+    travels_as = "send its size and types, and make one there"
+
+    __slots__ = ("_count", "_counts", "_move", "_place", "_places", "_spare", "device", "size", "type", "values")
+
+    def __init__(self, device: Device, size: int, type: Type = u32, *, values: Type | None = None) -> None:  # noqa: A002 - what it is called everywhere
+        if not is_count(size) or size > _MOST:
+            refuse(f"the count of keys is a whole number up to {_MOST}, got {shown(size)}", "keys.size of an array, keys.shape[0] of a Buffer")
+        count, move = radix_count(type), radix_move(type, values)
+        self.device, self.size, self.type, self.values = device, int(size), type, values
+        self._count, self._move = device.compile_native(count), device.compile_native(move)
+        self._spare = device.allocate(self.size, type), None if values is None else device.allocate(self.size, values)
+        self._counts, self._places = (device.allocate(_DIGITS * -(-self.size // _part(type)), u32) for _ in range(2))
+        self._place = device.compile_native(prefix_sum(exclusive=True)).bind(source=self._counts, target=self._places)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the memory in between."""
+        return sum([buffer.size_bytes for buffer in self._held()])
+
+    def bind(
+        self, keys: Buffer, values: Buffer | None = None, *, sorted: Buffer | None = None, sorted_values: Buffer | None = None,  # noqa: A002 - the Program's name
+    ) -> Sequence:  # fmt: skip
+        """All launches as one sequence: to call, to capture, to be a step of another one. Keys and values are put in order where they lie. With `sorted`, and
+        with `sorted_values` where there are values, they stay as they are, and the result goes there.
+
+        Raises BindingError for what is no Buffer of `size` keys or values on this device, for values where this has none, and for Buffers that overlap.
+        """
+        source: _Pair = (keys, values)
+        target: _Pair = (sorted, sorted_values)
+        wanted: dict[str, tuple[Any, Type | None]] = {"keys": (keys, self.type), "values": (values, self.values)}
+        if sorted is None and sorted_values is None:
+            target = source
+        else:
+            wanted |= {"sorted": (sorted, self.type), "sorted_values": (sorted_values, self.values)}
+        if problems := [problem for name, (buffer, type_) in wanted.items() for problem in self._problems(name, buffer, type_)]:
+            raise BindingError("sort", problems)
+        steps = []
+        for number in range(self.type.size_bytes):
+            into: _Pair = target if number % 2 else self._spare  # an even number of times, so that the last one ends where it shall
+            steps += self._pass(number * _DIGIT_BITS, source, into)
+            source = into
+        return self.device.sequence(*steps)
+
+    def dispatch(self, keys: Any, values: Any = None) -> dict[str, Host]:
+        """Host arrays in, host arrays out: "sorted", and "sorted_values" where there are values. Raises what `device.upload` and `bind` raise."""
+        buffers = {"sorted": self.device.upload(keys, self.type)}
+        try:
+            if values is not None:
+                buffers["sorted_values"] = self.device.upload(values, self.values)
+            self.bind(*buffers.values())()
+            return {name: buffer.read() for name, buffer in buffers.items()}
+        finally:
+            for buffer in buffers.values():
+                buffer.free()
+
+    def free(self) -> None:
+        """Gives the memory in between back; sequences over it then refuse. Again is quiet."""
+        for buffer in self._held():
+            buffer.free()
+
+    close = free  # which the end of a `with` block calls
+
+    def _pass(self, shift: int, source: _Pair, target: _Pair) -> list[Launch]:
+        """The launches that put what is in `source` in order by one digit in `target`."""
+        moved = dict(zip(("keys", "values", "sorted", "sorted_values"), (*source, *target), strict=True))
+        given = {name: buffer for name, buffer in moved.items() if buffer is not None}
+        count = self._count.bind({"keys": source[0], "counts": self._counts, "shift": shift})
+        return [count, self._place, self._move.bind({**given, "places": self._places, "shift": shift})]
+
+    def _held(self) -> list[Buffer]:
+        return [buffer for buffer in (*self._spare, self._counts, self._places) if buffer is not None]
+
+    def _problems(self, name: str, buffer: Any, type_: Type | None) -> Iterator[str]:
+        """What is wrong with an argument that has elements of this type, or is not to be given."""
+        if type_ is None and buffer is not None:
+            yield f"{name!r} is given, but this sort has no values: vp.Sort(..., values=vp.u32) has"
+        elif type_ is not None and not isinstance(buffer, Buffer):
+            yield f"{name!r} is a resident buffer (device.upload makes one), got {type(buffer).__name__}"
+        elif type_ is not None and (buffer.device is not self.device or buffer.shape != (self.size,) or buffer.type is not type_):
+            yield f"{name!r} is a {type_}[{self.size}] on {self.device.name}, got {shown(buffer)}"
+
+    def __repr__(self) -> str:
+        along = "" if self.values is None else f" with values of {self.values}"
+        return f"<Sort of {self.size} keys of {self.type}{along} on {self.device.name}>"

@@ -1,4 +1,4 @@
-"""Ready Programs of `vp.ops`, as anybody gets them, beside PyTorch. `rows_scans` has the radix sort, which is made of three of them, `rows_tiles` products."""
+"""Ready Programs of `vp.ops`, as anybody gets them, beside PyTorch. `rows_scans` has `vp.Sort`, which is made of three of them, `rows_tiles` products."""
 
 from __future__ import annotations
 

@@ -74,26 +74,18 @@ def _compaction(bench: Bench) -> dict[str, float]:
 def _radix_sort(bench: Bench) -> dict[str, float]:
     device, count = bench.device, bench.size(1 << 26, 1 << 10)
     source = device.upload(np.random.default_rng(3).integers(0, 1 << 32, count, np.uint32))
-    keys, one, other = source, device.allocate(count, vp.u32), device.allocate(count, vp.u32)
-    tile, digits = 3072, 256
-    counts, places = (device.allocate(digits * -(-count // tile), vp.u32) for _ in range(2))
-    counting, placing, moving = map(device.compile_native, (vp.ops.radix_count(), vp.ops.prefix_sum(exclusive=True), vp.ops.radix_move()))
-    steps = []
-    for shift in range(0, 32, 8):
-        steps += [
-            counting.bind(keys=keys, counts=counts, shift=shift), placing.bind(source=counts, target=places),
-            moving.bind(keys=keys, places=places, sorted=one, shift=shift),
-        ]  # fmt: skip
-        keys, one, other = one, other, one
+    target, sort = device.allocate(count, vp.u32), vp.Sort(device, count)
+    run = sort.bind(source, sorted=target)
 
     def peer(library: Any) -> Callable[[], object]:
         there = library.randint(-(1 << 31), 1 << 31, (count,), dtype=library.int32, device="cuda")
         return lambda: library.sort(there)
 
-    found = raced(bench, device.sequence(*steps), peer, count)
-    del steps
-    for buffer in (source, one, other, counts, places):
-        buffer.free()
+    found = raced(bench, run, peer, count)
+    del run
+    sort.free()
+    source.free()
+    target.free()
     return found
 
 
