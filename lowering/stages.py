@@ -76,7 +76,7 @@ class Stages(ValueRecord):
 
     def _repr_html_(self) -> str:
         with importing:
-            from vyre_py.ir.text.cards import bars, card
+            from vyre_py.ir.text.notebook.cards import bars, card
 
         return card("Stages", f"{shown_ns(self.total_ns)} in all", (), bars(self.bars()))
 

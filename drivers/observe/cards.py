@@ -10,8 +10,8 @@ import numpy as np
 
 from vyre_py.drivers.memory.encoding import decode_params
 from vyre_py.drivers.observe.metrics import METRICS
-from vyre_py.ir.text.cards import Cell, Markup, bars, card, folded, size_text, table
 from vyre_py.ir.text.lexer import written_name
+from vyre_py.ir.text.notebook.cards import Cell, Markup, bars, card, folded, size_text, table
 from vyre_py.lowering.artifact.cards import code_rows, interface_table
 from vyre_py.lowering.artifact.summary import need_text
 from vyre_py.lowering.stages import shown_ns

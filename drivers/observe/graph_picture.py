@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.drivers.observe.cards import bound_text
 from vyre_py.ir.language.errors import printable
-from vyre_py.ir.text.cards import Cell, Markup, card, table
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.ir.text.markup import escaped
+from vyre_py.ir.text.notebook.cards import Cell, Markup, card, table
+from vyre_py.ir.text.notebook.markup import escaped
 
 if TYPE_CHECKING:
     from vyre_py.drivers.many.commands import CommandView

@@ -57,7 +57,7 @@ class Checked(Portable):
 
     def _repr_html_(self) -> str:
         with importing:
-            from vyre_py.ir.text.cards import checked_html
+            from vyre_py.ir.text.notebook.cards import checked_html
 
         return checked_html(self)
 

@@ -143,7 +143,9 @@ class VyreError(Exception):
 
     def _repr_html_(self) -> str:
         with importing:
-            from vyre_py.ir.text.markup import error_html  # notebooks alone ask for it, and it imports HTML's tables
+            from vyre_py.ir.text.notebook.markup import (
+                error_html,  # notebooks alone ask for it, and it imports HTML's tables
+            )
 
         return error_html(self)
 
@@ -166,7 +168,7 @@ class ProgramError(VyreError):
 
     def _repr_html_(self) -> str:
         with importing:
-            from vyre_py.ir.text.markup import findings_html
+            from vyre_py.ir.text.notebook.markup import findings_html
 
         return findings_html((diagnostic.code, str(diagnostic)) for diagnostic in self.diagnostics)
 

@@ -123,7 +123,7 @@ class Program(Portable):
 
     def _repr_html_(self) -> str:
         with importing:
-            from vyre_py.ir.text.program_markup import program_html
+            from vyre_py.ir.text.notebook.program_markup import program_html
 
         return program_html(self)
 

@@ -3,7 +3,7 @@
 Statements are flat; for reading, the printer nests the unnamed values that are used once where that gives back the same
 statements in the same order: such values wait on a stack, and a statement may take exactly the top of it, left to right.
 
-A Program that was made for a target may have statements that no text has (`nodes.TARGET_KINDS`): they are printed, for people, and not read.
+A Program that was made for a target may have statements that no text has (`ir.text.target_printer`): they are printed, for people, and not read.
 
 One module because what each statement prints depends on what waits, and is a few lines.
 """
@@ -22,16 +22,10 @@ from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.nodes import (
     ATOMIC_KINDS,
     FENCES,
-    ArrivalsExpect,
-    ArrivalsSet,
-    ArrivalsTell,
-    ArrivalsWait,
     Atom,
     Atomic,
     Barrier,
-    BoxCopy,
     Break,
-    ClusterBarrier,
     Const,
     Continue,
     CopyAsync,
@@ -47,10 +41,7 @@ from vyre_py.ir.language.nodes import (
     Let,
     Load,
     Loop,
-    MatrixLoad,
     Memory,
-    Pack,
-    PackedProduct,
     Param,
     Print,
     Region,
@@ -59,23 +50,15 @@ from vyre_py.ir.language.nodes import (
     Set,
     Statement,
     Store,
-    StripCopy,
     Subgroup,
-    TensorCore,
     Tile,
     TileAtomicAdd,
     TileLoad,
     TileMemoryStatement,
     TileStore,
     UniformLoad,
-    Unpack,
     Value,
     Var,
-    WarpgroupBarrier,
-    WarpgroupProduct,
-    WarpgroupRegisters,
-    WarpgroupSignal,
-    WarpgroupWait,
 )  # fmt: skip
 from vyre_py.ir.language.op import Operand, Result
 from vyre_py.ir.language.ops import OPS, swizzle_lanes
@@ -83,6 +66,7 @@ from vyre_py.ir.language.types import Type, i32, u32
 from vyre_py.ir.language.walks import REPORTING_KINDS, Handlers
 from vyre_py.ir.text.declaration_printer import head_lines, inner_lines, print_dim
 from vyre_py.ir.text.lexer import INFIX, LEVEL_UNARY, PREFIX, literal_text, quote, written_name
+from vyre_py.ir.text.target_printer import TARGET_TEXTS
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
@@ -244,7 +228,12 @@ class _Printer:
     def _indices(self, indices: Sequence[Atom]) -> list[str]:
         return [self._atom(a, i32 if isinstance(a, Const) and a.type is i32 and a.bits >> 31 else u32).text for a in indices]
 
-    def _access(self, memory: Memory, indices: Sequence[Atom]) -> str:
+    def operand(self, atom: Atom, type_: Type | None = None) -> str:
+        """An operand's text alone."""
+        return self._atom(atom, type_).text
+
+    def access(self, memory: Memory, indices: Sequence[Atom]) -> str:
+        """An element of an array."""
         return f"{written_name(memory.name)}[{', '.join(self._indices(indices))}]"
 
     def _tile_access(self, s: TileMemoryStatement) -> str:
@@ -327,7 +316,7 @@ class _Printer:
         self._value(index, s, lambda: self._op(s), nests=True)
 
     def _print_load(self, index: int, s: Load) -> None:
-        self._value(index, s, lambda: (self._access(s.memory, s.args), _LEVEL_ATOM), nests=True)
+        self._value(index, s, lambda: (self.access(s.memory, s.args), _LEVEL_ATOM), nests=True)
 
     def _print_tile_load(self, index: int, s: TileLoad) -> None:
         self._value(index, s, lambda: (self._tile_access(s), _LEVEL_ATOM), nests=True)
@@ -344,12 +333,12 @@ class _Printer:
         self._value(index, s, lambda: (name, _LEVEL_ATOM), nests=True)
 
     def _print_uniform_load(self, index: int, s: UniformLoad) -> None:
-        self._value(index, s, lambda: (f"uniform_load({self._access(s.memory, s.args)})", _LEVEL_ATOM), nests=False)
+        self._value(index, s, lambda: (f"uniform_load({self.access(s.memory, s.args)})", _LEVEL_ATOM), nests=False)
 
     def _print_atomic(self, index: int, s: Atomic) -> None:
         def text() -> str:
             operands = [self._atom(a, s.memory.type).text for a in s.operands]
-            return f"{full_name(s.op)}({', '.join([self._access(s.memory, s.indices), *operands])})"
+            return f"{full_name(s.op)}({', '.join([self.access(s.memory, s.indices), *operands])})"
 
         self._bind_or_do(index, s, text)
 
@@ -373,7 +362,7 @@ class _Printer:
         self._do(index, s, lambda: self._written(s))
 
     def _written(self, s: Store | CopyAsync) -> str:
-        return f"{self._access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}"
+        return f"{self.access(s.memory, s.args[:-1])} = {self._atom(s.value, s.memory.type).text}"
 
     def _print_tile_store(self, index: int, s: TileStore) -> None:
         self._do(index, s, lambda: f"{self._tile_access(s)} = {self._atom(s.value, s.memory.type).text}")
@@ -460,104 +449,8 @@ class _Printer:
         made = self._effect(index, s, text)
         self._line(f"{s.spelling} {made.text}", made.remarks)
 
-    def _print_tensor_core(self, index: int, s: TensorCore) -> None:
-        def text() -> str:
-            factors = [f"({', '.join([self._atom(a).text for a in factor])})" for factor in s.factors]
-            return f"tensor_core {self._access(s.memory, s.args[:1])}, {', '.join(factors)}"
-
-        self._do(index, s, text)
-
-    def _print_matrix_load(self, index: int, s: MatrixLoad) -> None:
-        def text() -> str:
-            source = f"{written_name(s.source.name)} at {self._atom(s.args[0], u32).text}"
-            return f"matrix_load {self._access(s.memory, s.indices)}, {source}" + ", turned" * bool(s.turned)
-
-        self._do(index, s, text)
-
-    def _print_strip_copy(self, index: int, s: StripCopy) -> None:
-        def text() -> str:
-            first = f"{written_name(s.source.name)}[{', '.join([self._atom(a).text for a in s.args[1:]])}]"
-            to = f"{written_name(s.memory.name)} at {self._atom(s.args[0], u32).text}"
-            return f"strip_copy {to} = {first}, axis {s.axis}, count {s.count}, down {s.down}, further {s.further}"
-
-        self._do(index, s, text)
-
-    def _print_warpgroup_product(self, index: int, s: WarpgroupProduct) -> None:
-        def text() -> str:
-            left, right = [f"{written_name(m.name)} at {self._atom(a, u32).text}" for m, a in zip((s.left, s.right), s.args, strict=True)]
-            sizes = f"rows {s.rows}, depth {s.depth}, width {s.width}{', along_k' * s.along_k}{', adds' * s.adds}"
-            return f"warpgroup_product {self._access(s.memory, s.indices)}, {left}, {right}, {sizes}"
-
-        self._do(index, s, text)
-
-    def _print_warpgroup_wait(self, index: int, s: WarpgroupWait) -> None:
-        self._flush()
-        text = f"warpgroup_wait {self._access(s.memory, s.indices)}, {self._atom(s.args[0], u32).text}{', releases' * s.releases}"
-        self._line(text, self._remarks(index))
-
-    def _print_warpgroup_signal(self, index: int, s: WarpgroupSignal) -> None:
-        self._flush()
-        does = f"who {s.who}{', waits' * s.waits}{', shows' * s.shows}"
-        self._line(f"warpgroup_signal {s.number}, {self._atom(s.args[0], u32).text}, {does}", self._remarks(index))
-
-    def _print_warpgroup_barrier(self, index: int, s: WarpgroupBarrier) -> None:
-        self._flush()
-        self._line(f"warpgroup_barrier {s.count}", self._remarks(index))
-
-    def _print_cluster_barrier(self, index: int, s: ClusterBarrier) -> None:
-        self._flush()
-        self._line("cluster_barrier", self._remarks(index))
-
-    def _print_warpgroup_registers(self, index: int, s: WarpgroupRegisters) -> None:
-        self._flush()
-        self._line(f"warpgroup_registers {s.count}{', more' * s.more}", self._remarks(index))
-
-    def _print_arrivals_set(self, index: int, s: ArrivalsSet) -> None:
-        self._flush()
-        does = f", {s.arrivals}{', shared' * s.shared}" if s.arrivals else ""
-        self._line(f"arrivals_{'set' if s.arrivals else 'end'} {written_name(s.memory.name)}{does}", self._remarks(index))
-
-    def _print_arrivals_expect(self, index: int, s: ArrivalsExpect) -> None:
-        self._do(index, s, lambda: f"arrivals_expect {self._access(s.memory, s.indices)}, {s.expected} bytes by {s.by}{', closes' * s.closes}")
-
-    def _print_arrivals_tell(self, index: int, s: ArrivalsTell) -> None:
-        self._do(index, s, lambda: f"arrivals_tell {self._access(s.memory, s.indices)}, if {self._atom(s.args[1]).text}{', shared' * s.shared}")
-
-    def _print_arrivals_wait(self, index: int, s: ArrivalsWait) -> None:
-        self._do(index, s, lambda: f"arrivals_wait {self._access(s.memory, s.indices)}, turn {self._atom(s.args[1], u32).text}")
-
-    def _print_box_copy(self, index: int, s: BoxCopy) -> None:
-        def text() -> str:
-            places = ", ".join([f"{self._atom(a).text} : {extent}" for a, extent in zip(s.args[2:], s.box, strict=True)])
-            to, arrival = [self._atom(a, u32).text for a in s.args[:2]]
-            by = f"by {s.by}{f', shared {s.shared}' * (s.shared >= 0)}"
-            return f"box_copy {written_name(s.memory.name)} at {to}, {written_name(s.source.name)}[{places}], {written_name(s.arrivals.name)}[{arrival}], {by}"
-
-        self._do(index, s, text)
-
-    def _print_pack(self, index: int, s: Pack) -> None:
-        def text() -> str:
-            extents = {s.down: f" : {s.rows}", s.across: f" : {s.columns}"}
-            places = ", ".join([self._atom(a).text + extents.get(axis, "") for axis, a in enumerate(s.args)])
-            turned = ", turned" if s.down > s.across else ""
-            return f"pack {written_name(s.memory.name)}, {written_name(s.source.name)}[{places}], row {s.row}, strip {s.strip}, lanes {s.lanes}{turned}"
-
-        self._do(index, s, text)
-
-    def _print_unpack(self, index: int, s: Unpack) -> None:
-        def text() -> str:
-            extents = {s.down: f" : {s.rows}", s.memory.rank - 1: f" : {s.columns}"}
-            places = ", ".join([self._atom(a).text + extents.get(axis, "") for axis, a in enumerate(s.args)])
-            return f"unpack {written_name(s.memory.name)}[{places}], {written_name(s.source.name)}, pitch {s.pitch}, lanes {s.lanes}"
-
-        self._do(index, s, text)
-
-    def _print_packed_product(self, index: int, s: PackedProduct) -> None:
-        self._flush()
-        left, right = [written_name(m.name) for m in (s.left, s.right)]
-        lies = f"{left} by {s.left_row} and {s.left_column}, {right} by {s.right_row} and {s.right_strip}"
-        sizes = f"rows {s.rows}, depth {s.depth}, columns {s.columns}, {s.down} by {s.across} of {s.lanes} lanes"
-        self._line(f"packed_product {written_name(s.memory.name)}, {lies}, {sizes}", self._remarks(index))
+    def _print_target(self, index: int, s: Statement) -> None:
+        self._do(index, s, lambda: TARGET_TEXTS[type(s)](self, s))
 
     def _print_plain(self, index: int, s: Statement) -> None:
         self._flush()
@@ -589,23 +482,7 @@ _PRINTERS: Final[Handlers[Callable[[_Printer, int, Any], None]]] = Handlers("tex
     GridScan: _Printer._print_grid_scan,
     **dict.fromkeys(REPORTING_KINDS, _Printer._print_report),
     **dict.fromkeys(_PLAIN, _Printer._print_plain),
-    TensorCore: _Printer._print_tensor_core,
-    MatrixLoad: _Printer._print_matrix_load,
-    StripCopy: _Printer._print_strip_copy,
-    WarpgroupProduct: _Printer._print_warpgroup_product,
-    WarpgroupWait: _Printer._print_warpgroup_wait,
-    WarpgroupSignal: _Printer._print_warpgroup_signal,
-    WarpgroupBarrier: _Printer._print_warpgroup_barrier,
-    ClusterBarrier: _Printer._print_cluster_barrier,
-    WarpgroupRegisters: _Printer._print_warpgroup_registers,
-    ArrivalsSet: _Printer._print_arrivals_set,
-    ArrivalsTell: _Printer._print_arrivals_tell,
-    ArrivalsExpect: _Printer._print_arrivals_expect,
-    ArrivalsWait: _Printer._print_arrivals_wait,
-    BoxCopy: _Printer._print_box_copy,
-    Pack: _Printer._print_pack,
-    Unpack: _Printer._print_unpack,
-    PackedProduct: _Printer._print_packed_product,
+    **dict.fromkeys(TARGET_TEXTS, _Printer._print_target),
 })  # fmt: skip
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vyre_py.ir.text.cards import Cell, Markup, card, folded, size_text, table
 from vyre_py.ir.text.declaration_printer import print_dim
 from vyre_py.ir.text.lexer import written_name
+from vyre_py.ir.text.notebook.cards import Cell, Markup, card, folded, size_text, table
 from vyre_py.lowering.artifact.parts import Interface, Part, Step
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vyre_py.ir.text.cards import Markup, bars, card, folded, table
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.ir.text.program_markup import program_html
+from vyre_py.ir.text.notebook.cards import Markup, bars, card, folded, table
+from vyre_py.ir.text.notebook.program_markup import program_html
 from vyre_py.lowering.stages import shown_ns
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from vyre_py.drivers.dispatch import Timed
 from vyre_py.drivers.pending import ThreadPending
 from vyre_py.ir.check import check
 from vyre_py.ir.language.errors import shown
-from vyre_py.ir.text.cards import MAX_ROWS, Markup, table
+from vyre_py.ir.text.notebook.cards import MAX_ROWS, Markup, table
 from vyre_py.lowering.stages import Stage, Stages
 
 HOSTILE: Final = ["<script>alert(1)</script>", "\"><b onclick='x'>", "&lt;i&gt;", "</td></table><img src=x>", "\x1b[2J\u202e\0<u>", "]]><!--", "plain"]

@@ -9,7 +9,7 @@ import pytest
 
 import vyre_py as vp
 from vyre_py.ir.check import check
-from vyre_py.ir.text.markup import MAX_LINES, text_html
+from vyre_py.ir.text.notebook.markup import MAX_LINES, text_html
 from vyre_py.lowering.errors import Unsupported
 
 HOSTILE = [

@@ -17,9 +17,9 @@ from vyre_py.ir.language.ops import OPS
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS
 from vyre_py.ir.language.types import Type, f16, f32, i32, tile_of, u32
+from vyre_py.ir.text.notebook.program_markup import program_html
 from vyre_py.ir.text.parser import parse
 from vyre_py.ir.text.printer import print_program
-from vyre_py.ir.text.program_markup import program_html
 from vyre_py.ir.text.tokens import Tokens
 
 ONE = DimConst(1)

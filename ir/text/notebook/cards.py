@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from vyre_py.ir.language.errors import printable
 from vyre_py.ir.language.op import Level
 from vyre_py.ir.text.lexer import written_name
-from vyre_py.ir.text.markup import QUIET, escaped, findings_html, styled
-from vyre_py.ir.text.program_markup import program_html
+from vyre_py.ir.text.notebook.markup import QUIET, escaped, findings_html, styled
+from vyre_py.ir.text.notebook.program_markup import program_html
 
 if TYPE_CHECKING:
     from vyre_py.ir.check import Checked

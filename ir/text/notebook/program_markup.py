@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from vyre_py.ir.language.types import TYPES
 from vyre_py.ir.text.lexer import LEADING
-from vyre_py.ir.text.markup import QUIET, escaped, styled, text_html, tint
+from vyre_py.ir.text.notebook.markup import QUIET, escaped, styled, text_html, tint
 
 if TYPE_CHECKING:
     from vyre_py.ir.language.program import Program
