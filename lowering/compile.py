@@ -57,7 +57,10 @@ def prepare(program: Program | Checked, target: Target, options: CompileOptions,
     if checked.program.of_tiles and kind.tiles is not None:
         *forms, plain = [_optimised(form, target, options, watcher) for form in kind.tiles(checked.program, target, options)]
         return with_views(plain, forms) if forms else plain
-    return _optimised(_of_size(checked, options), target, options, watcher)
+    sized = _of_size(checked, options)
+    form = kind.grouped(sized.program) if kind.grouped is not None else None
+    plain = _optimised(sized, target, options, watcher)
+    return with_views(plain, [_optimised(check(form), target, options, watcher)]) if form is not None else plain
 
 
 def _asked(program: Program | Checked, options: CompileOptions) -> Checked:

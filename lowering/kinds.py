@@ -20,6 +20,7 @@ from vyre_py.lowering.legal.indices import keeps_wide, missing_elements, narrow_
 from vyre_py.lowering.legal.plain_copies import plain_copies
 from vyre_py.lowering.legal.through_memory import EXCHANGES, missing_together, through_memory, told
 from vyre_py.lowering.llvm.gpu.architectures import generation
+from vyre_py.lowering.llvm.gpu.grouped import over_groups
 from vyre_py.lowering.llvm.text import MOST_LINES
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
@@ -33,6 +34,7 @@ STRICT_EXPANSIONS: Final = frozenset(name for name, row in OPS.items() if row.ex
 Legal = Callable[[Program, Target], Program]
 Reporting = Callable[[Program, CompileOptions], Program]
 Tiling = Callable[[Program, Target, CompileOptions], Sequence[Checked]]
+Grouping = Callable[[Program], Program | None]
 
 
 def _floats(program: Program, target: Target) -> Program:
@@ -140,7 +142,8 @@ class Kind:
     asserts and prints. `legal` rewrites what the target lacks, `subgroups` what it lacks of those. `fast` approximates what it can, under the numerics of that
     name; `asked` what a Program names as such. `copies` makes plain stores of copies that it has no instructions for. It takes `most` statements, where
     it has a limit of its own. Scans over the grid are made `in_steps` where workgroups cannot wait for each other. Of a Program of tiles
-    `tiles` makes Programs of invocations, the last for any arguments, those before it better ones for some; None leaves it as it is.
+    `tiles` makes Programs of invocations, the last for any arguments, those before it better ones for some; None leaves it as it is. `grouped` makes a better
+    one for some arguments of a Program of invocations, where it has one.
     """
 
     module: str
@@ -154,12 +157,13 @@ class Kind:
     copies: Legal | None = None
     in_steps: bool = False
     tiles: Tiling | None = None
+    grouped: Grouping | None = None
 
 
 KINDS: Final[Mapping[str, Kind]] = {
     "ptx": Kind(
         "vyre_py.lowering.llvm.gpu.nvptx", lower_reports, "vyre_py.lowering.llvm.gpu.fast:NVPTX_EMITTERS", _floats, _approximated, _ptx_subgroups, MOST_LINES,
-        _asked_for, _ptx_copies, tiles=ptx_tiles,
+        _asked_for, _ptx_copies, tiles=ptx_tiles, grouped=over_groups,
     ),
     "host": Kind(
         "vyre_py.lowering.llvm.cpu.host", lower_reports, "vyre_py.lowering.llvm.ops:EMITTERS", _host, _fused, _host_subgroups, MOST_LINES, copies=_no_copies,

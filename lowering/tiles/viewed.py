@@ -32,7 +32,7 @@ from vyre_py.lowering.tiles.exchange import outside
 from vyre_py.lowering.tiles.rewrite import Rewrite
 from vyre_py.lowering.tiles.tile_layout import Multiples, TileLayout, invocation_grid
 
-__all__ = ["ViewedRewrite", "over_views", "splits"]
+__all__ = ["ViewedRewrite", "over_views", "splits", "view_of"]
 
 # What lays elements out by itself, one after another: products and scans.
 _BY_ELEMENT: Final = ("mma", "inclusive", "exclusive")
@@ -46,7 +46,7 @@ class ViewedRewrite(Rewrite):
 
     def see(self, lanes: Mapping[Memory, int]) -> None:
         """Takes views in place of these buffers."""
-        self._views = {memory: _view(memory, several) for memory, several in lanes.items()}
+        self._views = {memory: view_of(memory, several) for memory, several in lanes.items()}
         self._given = Multiples(self.program.body)
 
     def lanes_of(self, memory: Memory) -> int:
@@ -131,7 +131,7 @@ def splits(memory: Memory, lanes: int) -> bool:
     return not isinstance(last, DimConst) or last.value % lanes == 0
 
 
-def _view(memory: Memory, lanes: int) -> Memory:
+def view_of(memory: Memory, lanes: int) -> Memory:
     """A buffer, whose last axis becomes one of groups and one of the elements of each."""
     *outer, last = memory.shape
     return replace(memory, shape=(*outer, dim_op("ceil_div", last, DimConst(lanes)), DimConst(lanes)))
