@@ -98,12 +98,12 @@ def test_transposes_move_bits(kind: str, type_: vp.Type) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "wgpu"])
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_prefix_sums(kind: str, exclusive: bool) -> None:
+@pytest.mark.parametrize(("exclusive", "on"), [(False, None), (True, None), (False, "sm_90"), (True, "sm_90")])
+def test_prefix_sums(kind: str, exclusive: bool, on: str | None) -> None:
     device = open_device(kind)
     for type_ in (vp.u32,) if kind == "wgpu" else (vp.u32, vp.i64, vp.f32):
-        pipeline = device.compile_native(vp.ops.prefix_sum(type_, exclusive=exclusive))
-        for n in (1, 31, 2047, 2048, 2049, 10_007):
+        pipeline = device.compile_native(vp.ops.prefix_sum(type_, exclusive=exclusive, on=on))
+        for n in (1, 31, 4095, 4096, 10_007) if on is None else (3, 4092, 10_008):
             x = random((n,), type_) if type_.is_float else np.random.default_rng(n).integers(0, 1 << 31, n).astype(type_.dtype)
             found = pipeline.dispatch({"source": x})["target"]
             if type_.is_float:

@@ -35,6 +35,7 @@ _OPS: Final[Mapping[str, tuple[Callable[[], vp.Program], Mapping[str, Any]]]] = 
     "gather": (vp.ops.gather, {"source": _X, "indices": _KEYS[:100]}),
     "scatter_add": (vp.ops.scatter_add, {"source": _X, "indices": _KEYS[:70], "target": np.zeros((9, 70), np.float32)}),
     "prefix_sum": (vp.ops.prefix_sum, {"source": _KEYS}),
+    "prefix_sum_of_neighbours": (lambda: vp.ops.prefix_sum(on="sm_90"), {"source": _KEYS}),
     "histogram": (lambda: vp.ops.histogram(vp.u32, 9), {"values": _KEYS, "counts": np.zeros(9, np.uint32)}),
     "radix_count": (vp.ops.radix_count, {"keys": _KEYS, "shift": 0}),
     "fft": (lambda: vp.ops.fft(64), {"source": _RANDOM.normal(size=(3, 64, 2)).astype(np.float32)}),

@@ -9,10 +9,11 @@ from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.target import Target, parse_target
 from vyre_py.ops.checks import refuse
 
-__all__ = ["ANY", "CPU", "NARROW", "PLAIN", "WARPGROUPS", "WIDE", "machine"]
+__all__ = ["ANY", "CPU", "NARROW", "PLAIN", "WARPGROUPS", "WIDE", "WITH_CORES", "machine"]
 
 # Any machine; CPUs; what has no tensor cores that are used; GPUs with some, whose workgroups may have 96 KiB of memory, or more; those of sm_90.
 ANY, CPU, PLAIN, NARROW, WIDE, WARPGROUPS = "any", "cpu", "plain", "narrow", "wide", "warpgroups"
+WITH_CORES = (NARROW, WIDE, WARPGROUPS)
 
 _CORES_SINCE: Final = 80  # the generation
 _NARROW: Final = (86, 88, 89)

@@ -117,7 +117,7 @@ _CASES: Final[Mapping[str, tuple[_Case, float]]] = {
     ), 2.0),
     **_norms(),
     "ops.prefix_sum of 1 GiB f32": (_Case(
-        lambda s: vp.ops.prefix_sum(vp.f32), vp.f32, (1 << 28,), (1 << 13,), _same, lambda t, x, w, b: t.cumsum(x, 0),
+        lambda s: vp.ops.prefix_sum(vp.f32, on="sm_90"), vp.f32, (1 << 28,), (1 << 13,), _same, lambda t, x, w, b: t.cumsum(x, 0),
     ), 1.05),
     "ops.histogram of 2^28 u8": (_Case(
         lambda s: vp.ops.histogram(vp.u8, _BINS), vp.u8, (1 << 28,), (1 << 12,), lambda s: {"counts": (_BINS,)},
