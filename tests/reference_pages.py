@@ -39,6 +39,9 @@ _ORDER: Final = (
     "Programs", "Types", "Compiling", "Devices and launches", "Many launches", "Memory", "Ready Programs and tuning", "Observing", "Errors and warnings",
 )  # fmt: skip
 
+# Classes that users call; objects of others are made by functions and methods.
+_CONSTRUCTED: Final = ("DiskCache", "Executor", "ProgramBuilder", "Sobol", "Sort", "TileBuilder")
+
 
 def _plain(text: str) -> str:
     """Words of a docstring as Markdown: what is code there stays code, and other signs are no marks."""
@@ -51,9 +54,11 @@ def _words(thing: Any) -> str:
     lines, block = [], False
     for line in (inspect.getdoc(thing) or "").splitlines():
         code = line.startswith("    ") or (block and not line.strip())
-        if code != block and line.strip():
-            lines.append("```text" if code else "```")
-            block = code
+        if code and not block:
+            lines.append("```text")
+        elif block and not code:
+            lines.insert(len(lines) - (not lines[-1].strip()), "```")  # before the blank line that separates the two
+        block = code
         lines.append(line.removeprefix("    ") if block else _plain(line))
     if block:
         while not lines[-1].strip():
@@ -94,7 +99,7 @@ def _entry(name: str) -> str:
     thing = getattr(vp, name)
     lines = [f"### {name}\n"]
     if inspect.isclass(thing):
-        if not issubclass(thing, BaseException) and dataclasses.is_dataclass(thing):
+        if name in _CONSTRUCTED or (not issubclass(thing, BaseException) and dataclasses.is_dataclass(thing)):
             lines.append(f"```text\n{_signature(name, thing)}\n```\n")
         lines.append(_words(thing) + "\n")
         rows = [f"| `{call.replace('|', chr(92) + '|')}` | {said} |" for call, said in _members(thing)]
