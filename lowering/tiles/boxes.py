@@ -9,6 +9,7 @@ products, which the loop begins beside the first product of the turn behind thei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from vyre_py.ir.language.dims import DimConst
@@ -67,7 +68,7 @@ def _may_take_turns(program: Program, plan: RingPlan, loop: int) -> bool:
 
 def counter(name: str, ring: Ring) -> Memory:
     """An array that counts for the strips of a ring."""
-    return Memory(name, Space.WORKGROUP, u64, (DimConst(ring.count), DimConst(1)), Access.READ_WRITE)
+    return Memory(name, Space.WORKGROUP, u64, (DimConst(ring.count + ring.goes_on), DimConst(1)), Access.READ_WRITE)
 
 
 def _is_boxed(program: Program, s: TileLoad, strip: Strip) -> bool:
@@ -101,10 +102,11 @@ class BoxRewrite(WarpRewrite):
         """Before a loop: makes ready what counts, and says what is copied once, which is there with what the first turn takes."""
         if ring.arrivals is None:
             return
-        self.emit(ArrivalsSet(None, (), ring.arrivals, 1, 0))
-        self.barrier()
+        if not ring.goes_on:
+            self.emit(ArrivalsSet(None, (), ring.arrivals, 1, 0))
+            self.barrier()
         if ring.staying:
-            self._expect(ring, ring.staying.values(), word(0), closes=False)
+            self._expect(ring, ring.staying.values(), word(ring.once), closes=ring.goes_on)
 
     def _expect(self, ring: Ring, strips: Iterable[Strip], number: Atom, *, closes: bool) -> None:
         """Says how many bytes come to strips of a number."""
@@ -178,18 +180,15 @@ class BoxRewrite(WarpRewrite):
         """The loop's value some turns on. It may wrap, past the end."""
         return self.m("add", value, self.m("mul", step, turns if step.type is u32 else self.m.cast(turns, step.type)))
 
-    def _begin_turns(self, loop: int, s: For, begin_copies: Callable[[Atom, Atom], None], copy_ahead: _Copies) -> None:
-        """Begins a loop whose step is above 0, if it has turns, and its copies, which begin at a value in steps; and writes the first turn out."""
+    def _begin_turns(self, loop: int, s: For, begin_copies: Callable[[Atom, Atom, Atom], None], copy_ahead: _Copies) -> None:
+        """Begins a loop whose step is above 0, if it has turns, and its copies, which begin at a value in steps, and at a strip; and writes the first turn
+        out."""
         m = self.m
         start, stop, step = [self.atom(a) for a in s.args]
         self.if_(m("lt", start, stop))
-        if self._plan.block_of(loop) >= 0:
-            self.barrier()  # others may still load from the strips
-        begin_copies(start, step)
-        self._signal(TURN, 1, waits=0)
-        self._rounds[loop] = self.var(u32, word(0)), self.var(u32, word(0))
+        strip = self._first_strip(loop, self._plan.rings[loop], partial(begin_copies, start, step))
         self._first_turns.add(loop)
-        self._begin_turn(loop, s, start, copy_ahead)
+        self._begin_turn(loop, s, start, strip, copy_ahead)
         for index in range(loop + 1, self.program.match[loop]):
             self.take(index)
         self.settle()
@@ -197,22 +196,36 @@ class BoxRewrite(WarpRewrite):
         self._last_set.pop(loop, None)
         second = m("add", start, step)
         second = m("select", m("lt", second, start), stop, second)  # if it wraps there is none
-        self._begin_turn(loop, s, self.for_(second, stop, step, self.program.value_names.get(s.bound.id), s.unroll), copy_ahead)
+        value = self.for_(second, stop, step, self.program.value_names.get(s.bound.id), s.unroll)
+        self._begin_turn(loop, s, value, self._next_strip(loop, self._plan.rings[loop]), copy_ahead)
 
-    def _begin_turn(self, loop: int, s: For, value: Atom, copy_ahead: _Copies) -> None:
-        """Begins a turn: waits for its boxes, and for the warpgroup's turn at the tensor cores."""
-        m, ring = self.m, self._plan.rings[loop]
+    def _first_strip(self, loop: int, ring: Ring, begin_copies: Callable[[Atom], None]) -> Atom:
+        """Begins the copies of a loop's first turns, from a strip on, and waits for the first one; gives the number of its strip."""
+        if self._plan.block_of(loop) >= 0:
+            self.barrier()  # others may still load from the strips
+        begin_copies(word(0))
+        self._signal(TURN, 1, waits=0)
+        self._rounds[loop] = self.var(u32, word(0)), self.var(u32, word(0))
+        return self._next_strip(loop, ring)
+
+    def _begin_turn(self, loop: int, s: For, value: Atom, strip: Atom, copy_ahead: _Copies) -> None:
+        """Begins a turn whose boxes have come to a strip: waits for the warpgroup's turn at the tensor cores."""
+        ring = self._plan.rings[loop]
         self.map[s.bound.id] = value
-        strip = self._now[loop] = self._next_strip(loop, ring)
+        self._now[loop] = strip
         self._signal(TURN, BOTH, waits=1)
 
         def hand_over() -> None:
             """Once the products are begun, the other may begin its own; and both have done with what lay where copies go now."""
             self._signal(TURN, BOTH, waits=0)
-            ahead = m("add", strip, ring.ahead)
-            copy_ahead(self._turn(value, self.atom(s.args[2]), word(ring.ahead)), m("min", ahead, m("sub", ahead, ring.count)))
+            copy_ahead(self._turn(value, self.atom(s.args[2]), word(ring.ahead)), self._further_strip(ring, strip, word(ring.ahead)))
 
         self._due[loop] = hand_over
+
+    def _further_strip(self, ring: Ring, strip: Atom, turns: Atom) -> Atom:
+        """The number of the strip some turns on, fewer than there are strips."""
+        ahead = self.m("add", strip, turns)
+        return self.m("min", ahead, self.m("sub", ahead, ring.count))
 
     def _next_strip(self, loop: int, ring: Ring) -> Value:
         """Waits for the boxes of the next turn; gives the number of their strips. That and how often it came round are counted: to divide takes longer."""

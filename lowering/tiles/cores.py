@@ -102,6 +102,7 @@ class _CoresRewrite(RoleRewrite):
             plan_boxes(program, self._plan)
         self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers, self._plan.of_lanes))
         self._find_producer()
+        self._find_onward()
         self.memories += [*self._plan.memories, *[memory for ring in self._plan.rings.values() for memory in ring.counters]]
         if wide:
             self.see(self._viewed())
@@ -265,7 +266,7 @@ class _CoresRewrite(RoleRewrite):
         if self._plan.block_of(loop) >= 0:
             self.barrier()  # others may still load from the strips
         if ring.freed is None:
-            self._begin_copies(s, ring, start, step)
+            self._begin_copies(s, ring, start, step, word(0))
         if ring.take_turns:
             for number in (_DONE, TURN):
                 self._signal(number, 1, waits=0)
@@ -304,17 +305,17 @@ class _CoresRewrite(RoleRewrite):
         if ring.take_turns:
             self._told[loop] = tell
 
-    def _begin_copies(self, s: For, ring: Ring, start: Atom, step: Atom) -> None:
-        """Begins the copies of a loop's first turns, and what is copied once."""
+    def _begin_copies(self, s: For, ring: Ring, start: Atom, step: Atom, first: Atom) -> None:
+        """Begins the copies of a loop's first turns, from a strip on, and what is copied once."""
         self._begin_arrivals(ring)
         for index, strip in ring.staying.items():
-            self._copy(index, strip, ring, word(0), word(0))
+            self._copy(index, strip, ring, word(0), word(ring.once))
         is_alone = ring.take_turns and ring.arrivals is not None  # the first turn is written by itself, without late products
         if is_alone:
-            self._copy_ahead(s, ring, start, step, word(0), has_late=False)
+            self._copy_ahead(s, ring, start, step, first, has_late=False)
         turn = self.for_(word(int(is_alone)), word(ring.ahead), word(1))
         is_first = self.m("eq", turn, word(0)) if ring.late and not is_alone else None
-        self._copy_ahead(s, ring, self._turn(start, step, turn), step, turn, is_first)
+        self._copy_ahead(s, ring, self._turn(start, step, turn), step, self._further_strip(ring, first, turn) if ring.goes_on else turn, is_first)
         self.end()
         if ring.is_waited_for_ahead and not is_alone:
             self._await_copies(ring, word(0), ring.ahead - 1)
@@ -327,8 +328,9 @@ class _CoresRewrite(RoleRewrite):
         if ring.arrivals is not None:
             self._expect(ring, [room for index, room in ring.loads.items() if has_late or index not in ring.late_loads], strip, closes=True)
         for is_late in (False, True)[: 1 + (has_late and bool(ring.late))]:
-            self._is_absent = is_first if is_late else None
+            self._is_absent, self.map = is_first if is_late else None, list(before)
             self.map[s.bound.id] = self.m("sub", value, step) if is_late else value
+            self._look_further(s, ring, before[s.bound.id], step, is_late=is_late)
             for index in ring.slice:
                 self.copy(index)
             for index, room in ring.loads.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from vyre_py.ir.language.nodes import Atom, Let
+from vyre_py.ir.language.nodes import Atom, Let, Value
 from vyre_py.ir.language.ops import LAUNCHED
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
@@ -57,16 +57,25 @@ class GridWalk:
         """Begins a walk; gives the place at hand, by query."""
         x, m = self._x, self._x.m
         self._at = [x.var(u32, digit) for digit in self._first]
+        self._next: Sequence[Atom] = ()
         x.loop()
         self._here: Sequence[Atom] = [x.get(digit) for digit in self._at]
         x.if_(m("ge", self._here[2], self._grid[2]))
         x.break_()
         x.end()
-        return {**in_bands(x, self._here[0], self._here[1]), "workgroup_id.z": self._here[2]}
+        return self._place(self._here)
 
-    def end(self) -> None:
-        """Goes on to the next place, if there is one, and ends the walk otherwise."""
-        x, m, digits = self._x, self._x.m, list(self._here)
+    def following(self) -> tuple[dict[str, Atom], Value]:
+        """The next place, by query, and whether there is one."""
+        self._next = self._onward()
+        return self._place(self._next), self._x.m("lt", self._next[2], self._grid[2])
+
+    def _place(self, digits: Sequence[Atom]) -> dict[str, Atom]:
+        return {**in_bands(self._x, digits[0], digits[1]), "workgroup_id.z": digits[2]}
+
+    def _onward(self) -> Sequence[Atom]:
+        """The digits of the next place; past the last layer if there is none."""
+        m, digits = self._x.m, list(self._here)
         carry: Atom = word(0)
         for axis in range(2):
             step: Atom = m("add", self._steps[axis], carry)
@@ -75,6 +84,11 @@ class GridWalk:
             digits[axis] = m("select", over, m("sub", digits[axis], room), m("add", digits[axis], step))
             carry = m("select", over, word(1), word(0))
         digits[2] = m("add", m("add", digits[2], self._steps[2]), carry)
-        for variable, digit in zip(self._at, digits, strict=True):
+        return digits
+
+    def end(self) -> None:
+        """Goes on to the next place, if there is one, and ends the walk otherwise."""
+        x = self._x
+        for variable, digit in zip(self._at, self._next or self._onward(), strict=True):
             x.set(variable, digit)
         x.end()

@@ -123,7 +123,8 @@ class Ring:
     turn behind theirs. There are `count` strips, and copies are begun so many turns `ahead`. Where boxes fill them, `arrivals` counts what has come to each.
     Where other invocations begin these than compute, `freed` counts the warpgroups that have done with each; the loads of `shared` are the same for
     neighbours of a cluster. In some loops two warpgroups
-    `take_turns` at the tensor cores: one computes between its products while tensor cores have those of the other."""
+    `take_turns` at the tensor cores: one computes between its products while tensor cores have those of the other. Where such a loop `goes_on`, the copies of
+    the workgroup's next place of the grid are begun in its last turns; what is copied once has a count of its own behind those of the strips."""
 
     products: set[int] = field(default_factory=set)
     loads: dict[int, Strip] = field(default_factory=dict)
@@ -137,11 +138,17 @@ class Ring:
     freed: Memory | None = None
     shared: set[int] = field(default_factory=set)
     take_turns: bool = False
+    goes_on: bool = False
 
     @property
     def is_spare(self) -> bool:
         """Whether a strip is spared while the product of the turn before is still computed."""
         return self.count - self.ahead > 1
+
+    @property
+    def once(self) -> int:
+        """Where what is copied once is counted: with the first turn, or by itself."""
+        return self.count if self.goes_on else 0
 
     @property
     def counters(self) -> list[Memory]:

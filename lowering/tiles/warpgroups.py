@@ -284,10 +284,12 @@ class WarpgroupRewrite(ViewedRewrite):
         self.end()
         self._take_late(ring)
 
-    def _compute_late(self, ring: Ring) -> None:
-        """Behind a loop that had turns: computes the late products of the last one."""
-        for product in ring.late:
-            self._land(self._fly(product, self._tile_at(product), None, adds=True))
+    def _compute_late(self, ring: Ring, begun: Callable[[], None] = lambda: None) -> None:
+        """Behind a loop that had turns: computes the late products of the last one, with what is done once they are `begun`."""
+        flights = [self._fly(product, self._tile_at(product), None, adds=True) for product in ring.late]
+        begun()
+        for flight in flights:
+            self._land(flight)
 
     def _take_late(self, ring: Ring) -> None:
         """Sets the variables of late products to what has become of them."""
