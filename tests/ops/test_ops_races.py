@@ -49,6 +49,17 @@ def test_ready_programs_do_not_race(name: str) -> None:
     vp.device("reference").compile_native(make(), vp.CompileOptions(opt=0)).dispatch(given, config=_WATCHING)
 
 
+def test_keys_and_values_of_a_sort_do_not_race() -> None:
+    reference = vp.device("reference")
+    counts = reference.compile_native(vp.ops.radix_count()).dispatch({"keys": _KEYS, "shift": 0})["counts"]
+    places = reference.compile_native(vp.ops.prefix_sum(exclusive=True)).dispatch({"source": counts})["target"]
+    given = {"keys": _KEYS, "places": places, "shift": 0, "values": np.arange(_KEYS.size, dtype=np.uint64)}
+    for on in (None, "cpu"):
+        move = reference.compile_native(vp.ops.radix_move(values=vp.u64, on=on), vp.CompileOptions(opt=0))
+        found = move.dispatch(given, config=vp.DispatchConfig(races=True))["sorted_values"]
+        assert np.array_equal(found, np.argsort(_KEYS, kind="stable"))
+
+
 def test_a_product_whose_tiles_overlap_is_found_at_the_line_that_stores() -> None:
     """The grid counts tiles of 16 rows, and the offsets count ones of 8."""
     with vp.TileBuilder("overlapping") as b:

@@ -29,7 +29,7 @@ on_path()
 from tiles import arguments_for, generate_tiles  # noqa: E402 - as above
 
 import vyre_py as vp  # noqa: E402 - as above
-from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, u8, u32  # noqa: E402 - as above
+from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, u8, u32, u64  # noqa: E402 - as above
 from vyre_py.lowering.llvm.gpu.simt.workgroup import Workgroup  # noqa: E402 - as above
 
 __all__ = ["CASES", "PLANTED", "Case", "part"]
@@ -144,6 +144,7 @@ def _cases() -> dict[str, Case]:
         "scatter add": _case(ops.scatter_add, source=x, indices=keys[:70], target=np.zeros((9, 300), np.float32)),
         "radix count": _case(ops.radix_count, keys=keys, shift=0),
         "radix move": _case(ops.radix_move, keys=keys, places=_places(keys), shift=0),
+        "radix move of pairs": _case(partial(ops.radix_move, values=u64), keys=keys, places=_places(keys), values=np.arange(7000, dtype=np.uint64), shift=0),
         "fft": _case(lambda: ops.fft(256), source=np.random.default_rng(4).normal(size=(3, 256, 2)).astype(np.float32)),
     }
     return rows | {f"generated {number}": _generated(number) for number in range(_GENERATED)}

@@ -12,6 +12,7 @@ from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.types import SCALARS, Type, bf16, f16, f32, f64, i16, i32, i64, u16, u32, u64
 from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
+from vyre_py.ops import hardware
 from vyre_py.ops.checks import one_of, refuse
 from vyre_py.ops.scans import prefix_sum
 
@@ -30,6 +31,7 @@ _WORDS: Final = {2: u16, 4: u32, 8: u64}  # by the bytes of a key
 _KEYS: Final = (u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64)
 _LAST: Final = 0xFFFFFFFF  # the greatest u32
 _MOST: Final = (1 << 32) - 1
+_ROOM_BYTES: Final = 6144  # for values in order: with what else there is, less than the 32 KiB that many devices of WebGPU have
 
 _Pair = tuple[Any, Any]  # keys and values
 
@@ -82,16 +84,18 @@ def radix_count(type_: Type = u32) -> vp.Program:
     return b.program
 
 
-def radix_move(type_: Type = u32, values: Type | None = None) -> vp.Program:
+def radix_move(type_: Type = u32, values: Type | None = None, *, on: vp.Device | vp.Target | str | None = None) -> vp.Program:
     """sorted = `keys` in order by the digit at `shift`: those with equal digits stay in the order in which they came, so that the whole sort is stable.
 
     Buffers and param as `radix_count` has them, and `places`, what a prefix sum makes of `counts`; `sorted` of [n], as `keys`. With `values`, any scalar type,
-    `values` of [n] goes to `sorted_values` the same way, bit for bit. Keys are put in order in workgroup memory first, so that whole runs of them are
-    written; values are written one by one. The result is exact on every device. Raises ValidationError B108 at the caller's line.
+    `values` of [n] goes to `sorted_values` the same way, bit for bit. Both are put in order in workgroup memory first, so that whole runs of them are
+    written. `on` is the device that it is for, or the target or its name, "cpu": there values are written one by one, which is quicker. The result is exact on
+    every device. Raises ValidationError B108 at the caller's line.
     """
     one_of("the type of keys", type_, _KEYS)
     if values is not None:
         one_of("the type of values", values, SCALARS.values())
+    alone = hardware.machine(on) == hardware.CPU
     with vp.ProgramBuilder("radix_move", workgroup=_DIGITS, subgroup=_LANES) as b:
         n, shift = b.dim("n"), b.param("shift", u32)
         part, per_lane, greatest = _part(type_), _rows(type_), (1 << 8 * type_.size_bytes) - 1
@@ -100,38 +104,63 @@ def radix_move(type_: Type = u32, values: Type | None = None) -> vp.Program:
         moved = None if values is None else (b.read("values", values, n), b.write("sorted_values", values, n))
         here, tile, offsets = b.workgroup("here", u32, _DIGITS // _LANES, _DIGITS), b.workgroup("tile", type_, part), b.workgroup("offsets", u32, _DIGITS)
         b.grid(parts)
-        k, s, ranks = b.local_index(), b.subgroup_id(), []
+        k, s = b.local_index(), b.subgroup_id()
         first = b.workgroup_id(0) * part
         rows = [first + (s * per_lane + row) * _LANES + b.subgroup_lane() for row in range(per_lane)]
         loaded = [keys[i] for i in rows]
         # Past the end the greatest, which stay there.
         digits = [_digit(vp.select(i < n, _ordered(key, type_), greatest), shift, type_) for i, key in zip(rows, loaded, strict=True)]
-        for digit in digits:
-            like = vp.const(_LAST, u32)  # the lanes with the same digit: eight votes are quicker than a match
-            for bit in [(digit >> place) % 2 == 1 for place in range(8)]:
-                like = like & (b.subgroup_ballot(bit) ^ vp.select(bit, vp.const(0, u32), _LAST))
-            rank, before = vp.popcount(like & ((1 << b.subgroup_lane()) - 1)), here[s, digit]
-            b.barrier()
-            with b.if_(rank == 0):
-                here[s, digit] = before + vp.popcount(like)
-            b.barrier()
-            ranks.append(before + rank)
+        ranks = _ranks(b, digits, here, s)
         counts = [here[row, k] for row in range(_DIGITS // _LANES)]  # of the digit k, in each subgroup
         place = b.workgroup_scan("add", sum(counts[1:], counts[0]), exclusive=True)
         offsets[k] = places[k * b.num_workgroups(0) + b.workgroup_id(0)] - place  # from the place in the tile to the place in all
         for row, count in enumerate(counts):
             here[row, k], place = place, place + count
         b.barrier()
+        inside, beyond = [], []  # where keys go in the tile, and from there in all
         for i, key, digit, rank in zip(rows, loaded, digits, ranks, strict=True):
-            at = here[s, digit] + rank
-            tile[at] = key
-            if moved is not None:
-                moved[1][offsets[digit] + at] = moved[0][i]
+            inside.append(here[s, digit] + rank)
+            tile[inside[-1]] = key
+            if moved is not None and alone:
+                moved[1][offsets[digit] + inside[-1]] = moved[0][i]
         b.barrier()
         for i in [k + row * _DIGITS for row in range(per_lane)]:  # in order by digit, so that neighbours go to neighbours
             digit = _digit(vp.select(first + i < n, _ordered(tile[i], type_), greatest), shift, type_)
-            target[offsets[digit] + i] = tile[i]
+            beyond.append(offsets[digit] + i)
+            target[beyond[-1]] = tile[i]
+        if moved is not None and not alone:
+            _move_values(b, moved[1], [moved[0][i] for i in rows], inside, beyond)
     return b.program
+
+
+def _ranks(b: vp.ProgramBuilder, digits: list[vp.Expr], here: vp.ArrayHandle, s: vp.Expr) -> list[vp.Expr]:
+    """How many keys of subgroup `s` with the same digit come before each key; `here` has then how many there are of each."""
+    ranks = []
+    for digit in digits:
+        like = vp.const(_LAST, u32)  # the lanes with the same digit: eight votes are quicker than a match
+        for bit in [(digit >> place) % 2 == 1 for place in range(_DIGIT_BITS)]:
+            like = like & (b.subgroup_ballot(bit) ^ vp.select(bit, vp.const(0, u32), _LAST))
+        rank, before = vp.popcount(like & ((1 << b.subgroup_lane()) - 1)), here[s, digit]
+        b.barrier()
+        with b.if_(rank == 0):
+            here[s, digit] = before + vp.popcount(like)
+        b.barrier()
+        ranks.append(before + rank)
+    return ranks
+
+
+def _move_values(b: vp.ProgramBuilder, target: vp.ArrayHandle, values: list[vp.Expr], inside: list[vp.Expr], beyond: list[vp.Expr]) -> None:
+    """Values go the way of their keys, through workgroup memory as well: some rows of the tile at a time, since all may be more than there is."""
+    turn = next(rows for rows in range(len(values), 0, -1) if len(values) % rows == 0 and rows * _DIGITS * target.type.size_bytes <= _ROOM_BYTES)
+    room = b.workgroup("room", target.type, turn * _DIGITS)
+    for first in range(0, len(values), turn):
+        if first:
+            b.barrier()
+        for at, value in zip(inside, values, strict=True):
+            room[at - first * _DIGITS] = value  # dropped where another turn has it
+        b.barrier()
+        for row in range(turn):
+            target[beyond[first + row]] = room[b.local_index() + row * _DIGITS]
 
 
 @public
@@ -145,8 +174,8 @@ class Sort(Closing, Stationary):
     for none. Equal keys, and their values, stay in the order in which they came, as in `numpy.sort(keys, kind="stable")`. But -0 comes before +0, and every
     NaN last. A key of N bytes takes 3 N launches.
 
-    Attributes: `device`, `size`, `type`, `values`, `size_bytes` of the memory in between. All sequences of one Sort use that memory, so those that run on
-    streams side by side take a Sort each. Raises ValidationError B108 at the caller's line for other types and sizes, and OutOfMemory.
+    Attributes: `device`, `size`, `type`, `values`, `size_bytes` of the memory in between. All runs of one Sort use that memory, so those at the same time,
+    in threads or on streams of their own, take a Sort each. Raises ValidationError B108 at the caller's line for other types and sizes, and OutOfMemory.
     """
 
     travels_as = "send its size and types, and make one there"
@@ -156,12 +185,12 @@ class Sort(Closing, Stationary):
     def __init__(self, device: Device, size: int, type: Type = u32, *, values: Type | None = None) -> None:  # noqa: A002 - what it is called everywhere
         if not is_count(size) or size > _MOST:
             refuse(f"the count of keys is a whole number up to {_MOST}, got {shown(size)}", "keys.size of an array, keys.shape[0] of a Buffer")
-        count, move = radix_count(type), radix_move(type, values)
+        count, move = radix_count(type), radix_move(type, values, on=device)
         self.device, self.size, self.type, self.values = device, int(size), type, values
         self._count, self._move = device.compile_native(count), device.compile_native(move)
         self._spare = device.allocate(self.size, type), None if values is None else device.allocate(self.size, values)
         self._counts, self._places = (device.allocate(_DIGITS * -(-self.size // _part(type)), u32) for _ in range(2))
-        self._place = device.compile_native(prefix_sum(exclusive=True)).bind(source=self._counts, target=self._places)
+        self._place = device.compile_native(prefix_sum(exclusive=True, on=device)).bind(source=self._counts, target=self._places)
 
     @property
     def size_bytes(self) -> int:
