@@ -158,8 +158,9 @@ class Kernel:
         return self._assigned(operands[0], lambda x: converted(rounding, target, source, take(x)), operands[1:])
 
     def _setp(self, parts: list[str], operands: list[str]) -> Step:
-        assert len(parts) == 3, parts
-        return self._assigned(operands[0], compared(parts[1], parts[2]), operands[1:])
+        both, compare = parts[2:-1], compared(parts[1], parts[-1])
+        assert both in ([], ["and"]), parts
+        return self._assigned(operands[0], (lambda a, b, p: compare(a, b) & p) if both else compare, operands[1:])
 
     def _selp(self, parts: list[str], operands: list[str]) -> Step:
         return self._assigned(operands[0], lambda a, b, p: a if p else b, operands[1:])
@@ -241,6 +242,10 @@ class Kernel:
 
     _shfl = _vote = _match = _redux = _exchange
 
+    def _activemask(self, parts: list[str], operands: list[str]) -> Step:
+        """Those of the warp that have come here when nobody of the workgroup goes on by himself."""
+        return lambda r: _Exchange((parts[0], tuple(operands), 0), [], lambda lane, of: sum(1 << k for k in of), r, operands[0])
+
     # ---- memory
 
     def _place(self, text: str) -> Callable[[Registers], int]:
@@ -303,6 +308,21 @@ class Kernel:
 
         return step
 
+    def _red(self, parts: list[str], operands: list[str]) -> Step:
+        """An atomic whose old value nobody gets, of one element or of several that follow one another from a multiple of their size on."""
+        values = [text.strip() for text in operands[1].strip("{}").split(",")]
+        size, whole = bits_of(parts[-1]) // 8, self._place(operands[0])
+        base, _, offset = operands[0].strip("[]").partition("+")
+        one_of = [part for part in parts if part != "v4"]
+        steps = [self._atom(one_of, ["%old", f"[{base}+{int(offset or 0) + size * k}]", text]) for k, text in enumerate(values)]
+
+        def step(r: Registers) -> None:
+            self._bytes(r, whole(r), size * len(values))
+            for one in steps:
+                one(r)
+
+        return step
+
     # ---- running
 
     def launch(self, block: bytes, slots: Sequence[int], grid: Sequence[int], workgroup: Sequence[int], shared_bytes: int) -> None:
@@ -313,7 +333,7 @@ class Kernel:
             place: dict[str, Any] = {"%ctaid.x": x, "%ctaid.y": y, "%ctaid.z": z} | {f"%nctaid.{a}": n for a, n in zip("xyz", grid, strict=True)}
             place["%shared"] = bytearray(b"\xa5" * shared_bytes)  # it holds anything at all
             tids = enumerate(np.ndindex(*reversed(tuple(workgroup))))
-            groups.append([_Thread(self._run(place | {"%tid.x": i, "%tid.y": j, "%tid.z": k}), number) for number, (k, j, i) in tids])
+            groups.append([_Thread(self._run(place | {"%tid.x": i, "%tid.y": j, "%tid.z": k, "%laneid": number % WARP}), number) for number, (k, j, i) in tids])
         while groups := [group for group in map(_turn, groups) if group]:
             pass
 
@@ -362,7 +382,7 @@ def _exchange(group: list[_Thread]) -> None:
         if isinstance(thread.why, _Exchange):
             waiting.setdefault((thread.number // WARP, thread.why.what), {})[thread.number % WARP] = thread
     for (_, (name, _, mask)), threads in waiting.items():
-        named = {lane for lane in range(WARP) if mask >> lane & 1}
+        named = {lane for lane in range(WARP) if mask >> lane & 1} or threads.keys()
         assert threads.keys() <= named, f"{name} of threads that its mask {mask:#x} does not name"
         if threads.keys() != named:
             continue

@@ -420,6 +420,14 @@ PTX: Final = (
         Suite("test_ptx.py::test_atomics_go_to_their_memory"),
     ),
     Plant(
+        "neighbours_anywhere",
+        "A lane adds for others wherever their elements lie.",
+        "vyre_py.lowering.llvm.gpu.simt.neighbouring_adds",
+        "setp.eq.u64 %lies, %begin, $0;",
+        "setp.eq.u64 %lies, $0, $0;",
+        Suite("test_neighbouring_adds.py::test_each_addition_is_made_once"),
+    ),
+    Plant(
         "changes_without_fences",
         "The order of a read-modify-write is left to LLVM's NVPTX, which drops it.",
         "vyre_py.lowering.llvm.gpu.orders",

@@ -24,6 +24,7 @@ from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
 from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.llvm.gpu.machine_code.ptx_fixes import mend
+from vyre_py.lowering.llvm.gpu.simt import neighbouring_adds
 from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
 from vyre_py.lowering.llvm.gpu.tensor_cores import uses_tensor_cores
 from vyre_py.lowering.llvm.heap import keep_heap
@@ -175,13 +176,15 @@ class _Written:
     generation: int
 
 
-def _written(optimised: Optimised, options: CompileOptions) -> _Written:
+def _written(optimised: Optimised, target: Target, options: CompileOptions) -> _Written:
     module, symbol = _module(options), symbol_of(optimised.program)
     entries = [Entry(symbol)]
     better = _better(optimised, options)
     level, generation = _levels(optimised, next(iter(better.values()), None), options)
     unchanged = level == _STRAIGHT and options.codegen == "llvm"
     write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
+    if options.codegen == "llvm" and int(target.arch.strip("smaf_")) >= neighbouring_adds.SINCE:
+        write = partial(write, adds_for_neighbours=True)
     workgroup_bytes = write(optimised, symbol=symbol)
     for number, (name, coarsened) in enumerate(better.items()):
         entries.insert(number, Entry(f"{symbol}_{name}", coarsened.needs, coarsened.elements, _details(coarsened, optimised.program)))
@@ -192,7 +195,7 @@ def _written(optimised: Optimised, options: CompileOptions) -> _Written:
 def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> str:
     """The LLVM IR of all kernels, before LLVM's passes. Raises Unsupported for an option or op that is too much."""
     _accept(optimised, target, options)
-    module = _written(optimised, options).module
+    module = _written(optimised, target, options).module
     module.heads = [f'target triple = "{_TRIPLE}"']
     return str(module)
 
@@ -275,7 +278,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
     fast = _is_fast(optimised, options)
     watch = Stopwatch()
     with watch("emit"):
-        written = _written(optimised, options)
+        written = _written(optimised, target, options)
     with watch(options.codegen):
         if options.codegen == "nvvm":
             with importing:

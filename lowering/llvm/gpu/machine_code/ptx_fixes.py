@@ -15,17 +15,14 @@ _IN_32_BITS: Final = r"{ .reg .b32 %wide; cvt.s32.s16 %wide, \2; abs.s32 %wide, 
 # Where f32 is to be flushed LLVM flushes f16 as well, whose subnormal numbers begin at 2^-14.
 _FLUSHED_F16: Final = re.compile(r"\.ftz(?=\.f16)")
 
-# Products of warps of floats of 8 bits came with a version of PTX behind that of the first architecture that has them.
-_BYTE_PRODUCT: Final = re.compile(r"\bmma\.sync\S+\.e[45]m[23]\.")
+# Instructions that came with a version of PTX behind that of the first architecture that has them: products of warps of floats of 8 bits, additions of four
+# elements at once.
+_LATER: Final = ((re.compile(r"\bmma\.sync\S+\.e[45]m[23]\."), (8, 4)), (re.compile(r"\bred\.\S+\.v4\.f32\b"), (8, 1)))
 _VERSION: Final = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
-_LEAST_VERSION: Final = (8, 4)
 
 
 def mend(ptx: str) -> str:
     """The same kernel without what the assembler gets wrong, and with f16 as it was meant."""
     ptx = _FLUSHED_F16.sub("", _ABS_16.sub(_IN_32_BITS, ptx))
-    return _VERSION.sub(_raised, ptx) if _BYTE_PRODUCT.search(ptx) else ptx
-
-
-def _raised(version: re.Match[str]) -> str:
-    return ".version {}.{}".format(*max((int(version[1]), int(version[2])), _LEAST_VERSION))
+    least = max((version for used, version in _LATER if used.search(ptx)), default=(0, 0))
+    return _VERSION.sub(lambda found: ".version {}.{}".format(*max((int(found[1]), int(found[2])), least)), ptx)

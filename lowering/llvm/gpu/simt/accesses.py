@@ -13,6 +13,7 @@ from vyre_py.lowering.llvm.atomics import atomic_operation
 from vyre_py.lowering.llvm.gpu import placed
 from vyre_py.lowering.llvm.gpu.fast import NVPTX_EMITTERS
 from vyre_py.lowering.llvm.gpu.orders import in_order, scope_of
+from vyre_py.lowering.llvm.gpu.simt import neighbouring_adds
 from vyre_py.lowering.llvm.gpu.simt.elements import Elements
 from vyre_py.lowering.llvm.gpu.simt.names import Names
 from vyre_py.lowering.llvm.gpu.simt.parameters import Parameters
@@ -34,11 +35,12 @@ class Accesses:
 
     def __init__(
         self, w: Writer, module: ModuleText, program: Program, names: Names, parameters: Parameters, elements: Elements, cores: TensorCores,
-        workgroup: Workgroup, storage: Storage, rows: Mapping[int, Row], *, says_unchanged: bool,
+        workgroup: Workgroup, storage: Storage, rows: Mapping[int, Row], *, says_unchanged: bool, adds_for_neighbours: bool,
     ) -> None:  # fmt: skip
         self._w, self._module, self._program, self._names, self._parameters = w, module, program, names, parameters
         self._elements, self._cores, self._workgroup, self._storage, self._rows = elements, cores, workgroup, storage, rows
         self._says_unchanged, self._unchanged_node = says_unchanged, ""
+        self._added_to = neighbouring_adds.added_to(program) if adds_for_neighbours else frozenset()
         self.operands: Mapping[Memory, str] = {}
         self.result: Memory | None = None
         self.done: set[int] = set()
@@ -192,6 +194,9 @@ class Accesses:
             return atomic_operation(self._w, s.op, type_, self._elements.pointer(index, s), operands, NVPTX_EMITTERS, order, scope_of(space))
 
         def change() -> str:
+            if s.memory in self._added_to:
+                neighbouring_adds.add(self._w, self._elements.pointer(index, s), self._names.atom(s.operands[0]))
+                return ""
             old = in_order(self._w, s.op, space, perform)
             return self._w.let(f"freeze {llvm_type(type_)} {old}") if s.binds else ""
 

@@ -41,17 +41,21 @@ def _write_function(signature: Signature, optimised: Optimised, module: ModuleTe
 
 def write_kernel(
     optimised: Optimised, module: ModuleText, symbol: str, options: CompileOptions = _PLAIN, *, flush: bool = False, coarsened: Coarsened | None = None,
-    says_unchanged: bool = False,
+    says_unchanged: bool = False, adds_for_neighbours: bool = False,
 ) -> int:  # fmt: skip
     """Adds the kernel to a module, or its coarsened form, which takes the same arguments; gives its bytes of workgroup memory.
 
     The Program's ops all have rows (`legal.require_ops`), and a persistent one has no grid barrier and no scan over the grid. Raises Unsupported for one that
     is too long.
 
-    To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes.
+    To `flush` means that f32 computes with zeros in place of subnormal numbers; `says_unchanged` that loads tell which memory nothing writes;
+    `adds_for_neighbours` that the architecture adds four elements at once (`neighbouring_adds`).
     """
     layout = layout_of(optimised, options)
-    walk = Walk(optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged=says_unchanged)
+    walk = Walk(
+        optimised if coarsened is None else coarsened.optimised, module, options, layout, coarsened, says_unchanged=says_unchanged,
+        adds_for_neighbours=adds_for_neighbours,
+    )  # fmt: skip
     HANDLERS.require(walk.program)
     w, words, signature = walk.w, walk.parameters.words, walk.parameters.signature
     if options.dependent and not walk.walked:

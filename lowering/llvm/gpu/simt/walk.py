@@ -98,7 +98,8 @@ class Walk:
     """
 
     def __init__(
-        self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None, *, says_unchanged: bool
+        self, optimised: Optimised, module: ModuleText, options: CompileOptions, layout: Layout, coarsened: Coarsened | None, *, says_unchanged: bool,
+        adds_for_neighbours: bool = False,
     ) -> None:
         self.optimised, self.program = optimised, optimised.program
         copies_ahead = any(isinstance(s, (BoxCopy, CopyAsync, StripCopy)) for s in self.program.body)
@@ -128,8 +129,9 @@ class Walk:
         self.branches = Branches(w, self.program, self.names, self.loops)
         self.elements = Elements(w, optimised, self.names, bases, adjacent)
         self.accesses = Accesses(
-            w, module, self.program, self.names, self.parameters, self.elements, self.cores, self.workgroup, self.storage, rows, says_unchanged=says_unchanged
-        )
+            w, module, self.program, self.names, self.parameters, self.elements, self.cores, self.workgroup, self.storage, rows, says_unchanged=says_unchanged,
+            adds_for_neighbours=adds_for_neighbours,
+        )  # fmt: skip
         self.accesses.done.update(self.copied.silent)
         self.copies = AsyncCopies(w, self.program, self.names, bases, self.elements, self.accesses, self.copied)
         self._reciprocals = plain_reciprocals(self.program)
