@@ -305,11 +305,8 @@ class Context:
     def finish(self) -> None:
         """Waits for our stream, unless it is captured, and says nothing of what went wrong: the next call will."""
         if self.usable and self.capture is None:
-            result = self.cuda.cuStreamSynchronize(self.stream)
-            if result[0] and not self.is_current():
-                with self.visited():
-                    result = self.cuda.cuStreamSynchronize(self.stream)
-            self.note(result, f"{self.name} failed while it ran")
+            with self.visited():
+                self.note(self.cuda.cuStreamSynchronize(self.stream), f"{self.name} failed while it ran")
 
     def close(self) -> None:
         """Releases streams, events and context, in any state. A forked child leaves them to its parent."""

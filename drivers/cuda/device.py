@@ -312,13 +312,14 @@ class CudaDevice(Device):
             return False
         if stream == int(context.stream):
             return True
-        handle = cuda.CUstream(stream)
-        status, state = cuda.cuStreamIsCapturing(handle)
-        if status or state != cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
-            return False
-        if cuda.cuStreamQuery(handle)[0]:  # what is done needs no order, for which the next wait for our stream would have to wait, too
-            with beside_captures(self, f"{self.name} cannot order two streams"), context.entered():
-                context.order(stream, None)
+        with context.entered():
+            handle = cuda.CUstream(stream)
+            status, state = cuda.cuStreamIsCapturing(handle)
+            if status or state != cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+                return False
+            if cuda.cuStreamQuery(handle)[0]:  # what is done needs no order, for which the next wait for our stream would have to wait, too
+                with beside_captures(self, f"{self.name} cannot order two streams"):
+                    context.order(stream, None)
         return True
 
     def _write(self, handle: int, offset: int, source: Bytes) -> None:
