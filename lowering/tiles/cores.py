@@ -375,7 +375,7 @@ class _CoresRewrite(RoleRewrite):
         m, across = self.m, strip.length // strip.lanes
         down, rest = divmod(self.invocations.count, across)
         axis = next(axis for axis, extent in enumerate(s.extents) if extent)
-        is_even = not rest and down % GROUPS == 0 and strip.rows % down == 0
+        is_even = not rest and (down % GROUPS == 0 or not strip.swizzled) and strip.rows % down == 0
         if not is_even or s.indices[axis].type is not u32 or not WIDE_TYPES.isdisjoint([a.type for a in s.indices]):
             return False
         row, column = m("div", self.index, across), m("rem", self.index, across)

@@ -1,18 +1,17 @@
 """Products of lanes, in the rewrite of a Program with rings: chains of fused multiply-adds, as a product means them, from strips that were copied ahead.
 
-The warps of a workgroup make a grid over the tile, and the lanes of a warp one of 4 rows by 8 columns over each block. A lane takes 16 bytes of a factor at a
-time: the next four along k of each of its rows, or four of its rows at one k, which therefore are neighbours. The lanes that share a row or a column take the
-same ones, and the others' lie in other banks, where strips are swizzled.
+The warps of a workgroup make a grid over the tile, and the lanes of a warp one of 8 rows by 4 columns over each block. A lane takes 16 bytes of a factor at a
+time: the next four along k of each of its rows, from strips that are swizzled, or four of its rows at one k, which therefore are neighbours. The lanes that
+share a row or a column take the same ones, and the others' lie in other banks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
-from vyre_py.ir.language.nodes import Atom, Tile
+from vyre_py.ir.language.nodes import Atom, Const, Tile
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Shared
@@ -24,7 +23,7 @@ from vyre_py.lowering.tiles.warpgroups import WarpgroupRewrite
 
 __all__ = ["LaneRewrite", "has_products_of_lanes"]
 
-_WRITTEN_OUT: Final = 1024  # products that follow one another without a loop
+_WRITTEN_OUT: Final = 2048  # products that follow one another without a loop
 
 
 def has_products_of_lanes(program: Program, memory_bytes: int) -> bool:
@@ -43,13 +42,18 @@ class LaneRewrite(WarpgroupRewrite):
         self._due.pop(loop)()  # copies of turns to come, into strips that all have done with
         left, right = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
         totals = {r: self.var(acc.type, value) for r, value in acc.registers.items()}
+        # Columns that are loaded together, row by row, one row to the right and the next to the left: one product after another shares a factor with it, which
+        # need not come from a bank of registers again.
+        several = layout.neighbours(shape, 1)
+        group = several if several > 1 else shape[1]
+        in_turns = sorted(totals, key=lambda place: (place[1] // group, place[0], -place[1] if place[0] % 2 else place[1]))
 
         def multiply(step: Atom) -> None:
             """Adds the products of so many k as lie together in a strip."""
             rows, columns = self._taken(left, layout, shape, 0, step), self._taken(right, layout, shape, 1, step)
             for of_rows, of_columns in zip(rows, columns, strict=True):
-                for (row, column), total in totals.items():
-                    add_product(self, of_rows[row], of_columns[column], total)
+                for row, column in in_turns:
+                    add_product(self, of_rows[row], of_columns[column], totals[row, column])
 
         depth = s.args[0].type.shape[1]
         steps = depth // left[0].lanes
@@ -65,29 +69,30 @@ class LaneRewrite(WarpgroupRewrite):
         """What a lane has of a factor at each k of a step, by register along an axis of the sums."""
         (strip, first), m, lanes = factor, self.m, factor[0].lanes
         offsets = layout.offsets(shape, axis)
-
-        def groups(registers: range, unit: int, apart: int, group: Callable[[Atom], Atom]) -> list[list[Atom]]:
-            """The groups that hold registers whose place is `unit` elements long. What is a multiple of eight further lies `apart` times as many groups on: the
-            swizzle is the same, and so the address but for a number."""
-            begins, found = dict[int, tuple[int, Atom]](), list[list[Atom]]()
-            for register in registers:
-                place = offsets[register] // unit
-                if place % GROUPS not in begins:
-                    begins[place % GROUPS] = place, m("add", first, group(self.element(layout, shape, axis, register)))
-                begin, at = begins[place % GROUPS]
-                at = m("add", at, (place - begin) * apart) if place > begin else at
-                found.append([self.load(strip.memory, (at, word(lane))) for lane in range(lanes)])
-            return found
-
         if strip.along_k:
-            found = groups(range(len(offsets)), 1, min(GROUPS, strip.length // lanes), lambda place: self._group(strip, place, step))
+            found = [self._at(strip, at) for at in self._rows(factor, layout, shape, axis, step)]
             yield from ([elements[k] for elements in found] for k in range(lanes))
             return
+        begin = m("add", first, m("shr", self.element(layout, shape, axis, 0), lanes.bit_length() - 1))
+        before = 0
+        if isinstance(step, Const):
+            before = step.bits * lanes * strip.stride
+        else:
+            begin = m("add", begin, m("mul", step, strip.stride))
         for k in range(lanes):
-            row = m("add", m("mul", step, lanes), k)
-            found = groups(range(0, len(offsets), lanes), lanes, strip.rows, partial(self._at_row, strip, row))
-            yield [a for elements in found for a in elements]
+            places = [before + k * strip.stride + offset for offset in offsets[::lanes]]
+            yield [a for place in places for a in self._at(strip, m("add", begin, place // lanes) if place else begin)]
 
-    def _at_row(self, strip: Strip, row: Atom, place: Atom) -> Atom:
-        """The group in which a place of a row lies."""
-        return self._group(strip, row, self.m("shr", place, strip.lanes.bit_length() - 1))
+    def _rows(self, factor: tuple[Strip, Atom], layout: TileLayout, shape: tuple[int, ...], axis: int, step: Atom) -> Iterator[Atom]:
+        """Where the groups of a lane's rows lie. A multiple of eight rows further the swizzle is the same, and so the address but for a number."""
+        (strip, first), m = factor, self.m
+        apart, begins = min(GROUPS, strip.length // strip.lanes), dict[int, tuple[int, Atom]]()
+        for register, row in enumerate(layout.offsets(shape, axis)):
+            if row % GROUPS not in begins:
+                begins[row % GROUPS] = row, m("add", first, self._group(strip, self.element(layout, shape, axis, register), step))
+            begin, at = begins[row % GROUPS]
+            yield m("add", at, (row - begin) * apart) if row > begin else at
+
+    def _at(self, strip: Strip, place: Atom) -> list[Atom]:
+        """The elements of a group."""
+        return [self.load(strip.memory, (place, word(lane))) for lane in range(strip.lanes)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
+from math import prod
 from typing import Final
 
 from vyre_py.ir.check.facts import uses
@@ -50,6 +51,7 @@ _TURNED_BYTES: Final = 2  # of the elements of matrices that are turned while th
 _FEWEST: Final = 2  # strips of a ring
 _WARPGROUP: Final = 128  # invocations
 _MOST: Final = 4
+_PRODUCTS_AHEAD: Final = 2048  # of a lane, that take as long as a copy does from memory, and some more
 
 
 class RingTooLarge(Exception):
@@ -76,9 +78,10 @@ def padded(length: int, type_: Type, *, along_k: bool) -> int:
 @dataclass(frozen=True, slots=True)
 class Strip:
     """Where a factor lies: `rows` of `length` elements, `stride` apart, in each of `count` strips of an array. Rows go `along_k`, or each is one k. An array's
-    last axis is a group of `lanes` elements. A `swizzled` one has eight groups of each row, then the next eight of each, and so on; of row r, group g lies in
-    the place of group g ^ r % 8 of these. Where rows have two or four groups, four or two rows take the place of one, and g lies at g ^ r / 4 % 2, or at
-    g ^ r / 2 % 4: so eight rows always have their g-th groups in all banks."""
+    last axis is a group of `lanes` elements. A `swizzled` one, from which warpgroups load, warps by whole matrices, or lanes what goes along k, has eight
+    groups of each row, then the next eight of each, and so on; of row r, group g lies in the place of group g ^ r % 8 of these. Where rows have two or four
+    groups, four or two rows take the place of one, and g lies at g ^ r / 4 % 2, or at g ^ r / 2 % 4: so eight rows always have their g-th groups in all
+    banks."""
 
     memory: Memory
     rows: int
@@ -87,6 +90,7 @@ class Strip:
     count: int
     along_k: bool
     lanes: int
+    swizzled: bool
 
     @property
     def groups(self) -> int:
@@ -97,11 +101,6 @@ class Strip:
     def size_bytes(self) -> int:
         """What a strip takes."""
         return self.groups * self.lanes * self.memory.type.size_bytes
-
-    @property
-    def swizzled(self) -> bool:
-        """Whether warpgroups, or warps by whole matrices, load from it."""
-        return self.lanes * self.memory.type.size_bytes == _SWIZZLED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +234,8 @@ class RingPlan:
             ring = self.rings.setdefault(loop, Ring())
             ring.products.add(product)
             loads = ring.staying if source.stays else ring.loads
-            loads[source.at] = self._strip(source.load, goes_along, swizzled=swizzled)
+            in_order = product in self.of_lanes and not goes_along  # lanes that load neighbours of a row reach all banks
+            loads[source.at] = self._strip(source.load, goes_along, wide=swizzled, swizzled=swizzled and not in_order)
             ring.slice += [index for index in source.offsets if index not in ring.slice]
             self.strips[atom.id] = loads[source.at], loop
             self.skipped |= set(source.chain)
@@ -278,12 +278,12 @@ class RingPlan:
                 ring.late[product] = sets[0].variable
                 ring.late_loads.add(at)
 
-    def _strip(self, s: TileLoad, along_k: bool, *, swizzled: bool) -> Strip:
+    def _strip(self, s: TileLoad, along_k: bool, *, wide: bool, swizzled: bool) -> Strip:
         rows, length = s.shape
-        lanes = _SWIZZLED_BYTES // s.memory.type.size_bytes if swizzled else lanes_of(s.memory.type)
-        stride = length if swizzled else padded(length, s.memory.type, along_k=along_k)
+        lanes = _SWIZZLED_BYTES // s.memory.type.size_bytes if wide else lanes_of(s.memory.type)
+        stride = length if wide else padded(length, s.memory.type, along_k=along_k)
         memory = Memory(f"tile:{s.memory.type}.{len(self.strips)}", Space.WORKGROUP, s.memory.type, (DimConst(1), DimConst(lanes)), Access.READ_WRITE)
-        return Strip(memory, rows, length, stride, 1, along_k, lanes)
+        return Strip(memory, rows, length, stride, 1, along_k, lanes, swizzled)
 
     def _source(self, loop: int, atom: Atom, counts: Sequence[int]) -> _Source | None:
         """What a factor is loaded from, if it is loaded in a loop for nothing else, with offsets that can be computed ahead."""
@@ -309,7 +309,7 @@ class RingPlan:
         strip_bytes, once = [sum([strip.size_bytes for strip in loads.values()]) for loads in (ring.loads, ring.staying)]
         s, fitting = self._program.body[loop], max(0, self._ring_bytes - once) // strip_bytes
         assert isinstance(s, For)  # what has a ring
-        count = s.pipeline or max(_FEWEST, min(_MOST, fitting))
+        count = s.pipeline or max(_FEWEST, min(self._enough(ring), fitting))
         if count > fitting:
             smaller = f"ask for pipeline({fitting}), or use smaller tiles" if fitting >= _FEWEST else "use smaller tiles"
             raise RingTooLarge(loop, f"a loop whose factors take {count} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},", smaller)
@@ -327,6 +327,17 @@ class RingPlan:
                     if known is strip:
                         self.strips[value] = sized, own
                 loads[at] = sized
+
+    def _enough(self, ring: Ring) -> int:
+        """How many strips a ring has where there is room: of products of lanes alone as many as cover the way of a copy, so that more workgroups have room."""
+        if not ring.products <= self.of_lanes.keys():
+            return _MOST
+        turn = 0  # products of a lane
+        for at in ring.products:
+            s = self._program.body[at]
+            assert isinstance(s, Tile)  # a product
+            turn += prod(self.of_lanes[at].held(s.bound.type.shape)) * s.args[0].type.shape[1]
+        return min(_MOST, 1 + -(-_PRODUCTS_AHEAD // turn))
 
     def block_of(self, index: int) -> int:
         """The statement that opens the innermost block around a statement; -1 for the body."""

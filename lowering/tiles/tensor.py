@@ -42,7 +42,7 @@ _TURNED_BYTES: Final = 2  # of the elements that warpgroups take from rows that 
 HELD_BYTES: Final = 2  # of those of a first factor that they take from registers
 _MODELLED: Final = ("mma_sm90", "mma_sm90_warps")
 _PRODUCTS: Final = ("mma_tensor", *_MODELLED)
-_LANE_ROWS, _LANE_COLUMNS = 4, 8  # lanes of a warp over a product of lanes
+_LANES: Final = ((8, 4), (4, 8))  # of a warp over a product of lanes, rows by columns; the first are the faster where both fit
 _LANE_HELD: Final = 64  # registers of such a sum that a lane has at most, beside those of the factors
 _GROUP: Final = 4  # elements that it takes together
 BYTE_FLOATS_SINCE: Final = 89  # the generation from which on tensor cores take factors of 8 bits that are floats
@@ -98,26 +98,27 @@ class Gathered(Accumulator):
 
 @dataclass(frozen=True, slots=True)
 class LaneSums(TileLayout):
-    """Sums of a product of lanes in the registers of `down` by `across` warps, of which each has a block, and each lane so many `neighbours_along` rows and
-    columns of it in every so many times 4 rows and 8 columns."""
+    """Sums of a product of lanes in the registers of `down` by `across` warps, of which each has a block, and each of its `lanes`, rows by columns, so many
+    `neighbours_along` rows and columns of it in every so many times as many."""
 
     down: int
     across: int
+    lanes: tuple[int, int]
     neighbours_along: tuple[int, int]
 
     def line(self, shape: tuple[int, ...], axis: int) -> Line:
         """Warps, and within them lanes."""
-        together = self.neighbours_along[axis]
+        together, (rows, columns) = self.neighbours_along[axis], self.lanes
         if axis == 0:
-            return Line(WARP * self.across, self.down, shape[0] // self.down, Line(_LANE_COLUMNS, _LANE_ROWS, together))
-        return Line(WARP, self.across, shape[1] // self.across, Line(1, _LANE_COLUMNS, together))
+            return Line(WARP * self.across, self.down, shape[0] // self.down, Line(columns, rows, together))
+        return Line(WARP, self.across, shape[1] // self.across, Line(1, columns, together))
 
     def offsets(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
         """Every so many elements, some neighbours."""
         if shape[axis] == 1:
             return (0,)
         together = self.neighbours_along[axis]
-        block, lanes = shape[axis] // (self.down, self.across)[axis], (_LANE_ROWS, _LANE_COLUMNS)[axis]
+        block, lanes = shape[axis] // (self.down, self.across)[axis], self.lanes[axis]
         return tuple([first + k for first in range(0, block, lanes * together) for k in range(together)])
 
     def neighbours(self, shape: tuple[int, ...], axis: int) -> int:
@@ -189,12 +190,12 @@ def lane_sums(s: Statement, warps: int = 0, *, along_k: tuple[bool, bool] = (Fal
     (m, n), depth = s.bound.type.shape, s.args[0].type.shape[1]
     neighbours = tuple([1 if goes_along else _GROUP for goes_along in along_k])
     fitting = [
-        (down, across) for down, across in _grids()
-        if warps in (0, down * across) and depth % _GROUP == 0 and m % (down * _LANE_ROWS * _GROUP) == 0 and n % (across * _LANE_COLUMNS * _GROUP) == 0
+        (down, across, lanes) for lanes in _LANES for down, across in _grids()
+        if warps in (0, down * across) and depth % _GROUP == 0 and m % (down * lanes[0] * _GROUP) == 0 and n % (across * lanes[1] * _GROUP) == 0
         and _held(s.bound.type, down * across) <= _LANE_HELD
     ]  # fmt: skip
-    grid = min(fitting, key=lambda grid: (grid[0] * grid[1], m // (grid[0] * _LANE_ROWS) + n // (grid[1] * _LANE_COLUMNS)), default=None)
-    return grid and LaneSums(*grid, (neighbours[0], neighbours[1]))
+    best = min(fitting, key=lambda one: (one[0] * one[1], m // (one[0] * one[2][0]) + n // (one[1] * one[2][1])), default=None)
+    return best and LaneSums(*best, (neighbours[0], neighbours[1]))
 
 
 def _grids() -> Iterator[tuple[int, int]]:

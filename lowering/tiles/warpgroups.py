@@ -317,7 +317,7 @@ class WarpgroupRewrite(ViewedRewrite):
         along_k, lanes = number == 0, lanes_of(tile.type) * (2 if swizzled else 1)
         stride = length if swizzled else padded(length, tile.type, along_k=along_k)
         memory = self._array(f"tile:{tile.type}.{rows}x{length}.{number}", Space.WORKGROUP, tile.type, rows * stride // lanes, lanes)
-        strip, m = Strip(memory, rows, length, stride, 1, along_k, lanes), self.m
+        strip, m = Strip(memory, rows, length, stride, 1, along_k, lanes, swizzled), self.m
         self.barrier()
         for r, value in tile.registers.items():
             row, column = [self.element(tile.layout, tile.shape, axis, r[axis]) for axis in range(2)]

@@ -12,7 +12,8 @@ from typing import Final
 from vyre_py.ir.check.facts import definitions, uses
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import DimConst
-from vyre_py.ir.language.nodes import Access, CopyAsync, Load, Space, Statement, StripCopy, Value
+from vyre_py.ir.language.nodes import Access, BoxCopy, CopyAsync, Load, Space, Statement, StripCopy, Value
+from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Kind, Type, u32
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.llvm.addressing import inside, offset
@@ -21,7 +22,7 @@ from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import memory_type
 from vyre_py.lowering.rows import WIDEST_BYTES, Row
 
-__all__ = ["COPIES_SINCE", "Copied", "commit", "copied", "copy", "copy_strip", "wait"]
+__all__ = ["COPIES_SINCE", "Copied", "commit", "copied", "copies_ahead", "copy", "copy_strip", "wait"]
 
 # The architecture from which on there are such copies.
 COPIES_SINCE: Final = 80
@@ -37,6 +38,11 @@ class Copied:
     loads: Mapping[int, int]
     counts: Mapping[int, int]
     silent: frozenset[int]
+
+
+def copies_ahead(program: Program) -> bool:
+    """Whether a Program that was made for a target has copies that go on beside what it computes."""
+    return any(isinstance(s, (BoxCopy, CopyAsync, StripCopy)) for s in program.body)
 
 
 def copied(optimised: Optimised, rows: Mapping[int, Row]) -> Copied:

@@ -21,6 +21,7 @@ from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.llvm.gpu import dependent
 from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
+from vyre_py.lowering.llvm.gpu.async_copies import copies_ahead
 from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.llvm.gpu.machine_code.ptx_fixes import mend
@@ -236,7 +237,8 @@ def _levels(optimised: Optimised, coarsened: Coarsened | None, options: CompileO
     if options.opt == _MOST and not optimised.functions and not options.walks and any(isinstance(s, WarpgroupProduct) for s in program.body):
         return _BY_FUNCTION, options.opt
     if len(program.body) > _LARGE_BODY and not uses_tensor_cores(program):
-        return min(options.opt, 1), 0
+        # At level 0 a loop's sums are moved at both of its ends, of which the assembler does not make one register each.
+        return min(options.opt, 1), min(options.opt, int(copies_ahead(program)))
     rows = coarsened.rows() if coarsened is not None else {}
     within = {first + number for first, row in rows.items() for number in range(len(row.lanes))}
     elementwise = coarsened is not None and bool(coarsened.adjacent) and coarsened.adjacent.keys() <= within

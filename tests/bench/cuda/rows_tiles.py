@@ -115,7 +115,7 @@ TILE_ROWS = (
     *(_row(0.9, _Product(16, 8192, 8192, (16, 64, 128), transposed=transposed)) for transposed in (False, True)),
     *(_row(0.48, _Product(8192, 8192, 8192, _LARGE, transposed=transposed, arch="sm_80")) for transposed in (False, True)),
     _row(1.0, _Product(8192, 8192, 8192, (128, 256, 32), of=vp.f32, transposed=True)),
-    *(_row(0.95, _Product(8192, 8192, 8192, (128, 64, 16), of=vp.f32, strict=True, transposed=transposed)) for transposed in (False, True)),
+    *(_row(0.95, _Product(8192, 8192, 8192, (64, 128, 32), of=vp.f32, strict=True, transposed=transposed)) for transposed in (False, True)),
     _row(0.95, _Product(8192, 8192, 8192, (128, 256, 128), of=vp.f8e4m3, transposed=True)),
     _row(1.0, _Product(8192, 8192, 8192, (128, 256, 128), of=vp.i8, transposed=True)),
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vyre_py.ir.check.facts import definitions
+from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import Atom, Const, Let, Memory, MemoryStatement, Space, Value
 from vyre_py.ir.language.types import Kind, Type, u32, u64
 from vyre_py.ir.language.widths import WIDE_TYPES
@@ -33,6 +34,9 @@ _POINTERS: Final[Mapping[Space, str]] = {
 }
 
 
+_OF_GROUPS: Final = 2  # axes
+
+
 class Elements:
     """Those of one kernel: `bases` are the names of addresses, `adjacent` the accesses whose address another one leads to."""
 
@@ -54,12 +58,24 @@ class Elements:
         pointer, type_, access = _POINTERS[s.memory.space], memory_type(s.memory.type), self._adjacent.get(index)
         if access is not None and access.leader != index:
             base, place = self._leaders[access.leader], str(access.elements)
+        elif (several := self._together(s)) > 1:
+            (group, lane), _, _, _ = self.axes(s)
+            base, place = self._bases[s.memory], f"{self._w.shared(f'zext i32 {group} to i64')}, i64 {lane}"
+            type_ = f"[{several} x {type_}]"
         else:
             base, place = self._bases[s.memory], offset(self._w, *self.axes(s))
         element = self._w.let(f"getelementptr {type_}, {pointer} {base}, i64 {place}")
         if access is not None:
             self._leaders[index] = element
         return f"{pointer} {element}"
+
+    def _together(self, s: MemoryStatement) -> int:
+        """How many elements the groups have of which an array of workgroup memory is, if one is accessed at a number of its own: then where a group lies is one
+        product, which the assembler would not make of two in 32 bits."""
+        if s.memory.space is not Space.WORKGROUP or s.memory.rank != _OF_GROUPS or s.indices[0].type is not u32 or not isinstance(s.indices[1], Const):
+            return 1
+        extent = s.memory.shape[1]
+        return extent.value if isinstance(extent, DimConst) else 1
 
     def aligned(self, index: int, s: MemoryStatement) -> str:
         """The element's typed pointer, and what its address is known to be a multiple of."""

@@ -102,7 +102,7 @@ class Walk:
         adds_for_neighbours: bool = False,
     ) -> None:
         self.optimised, self.program = optimised, optimised.program
-        copies_ahead = any(isinstance(s, (BoxCopy, CopyAsync, StripCopy)) for s in self.program.body)
+        copies_ahead = async_copies.copies_ahead(self.program)
         adjacent = (further(optimised) if copies_ahead else {}) | dict(coarsened.adjacent if coarsened is not None else {})
         aligned = {n.buffer: n.size_bytes for n in coarsened.needs if isinstance(n, Aligned)} if coarsened is not None else {}
         rows = coarsened.rows() if coarsened is not None else {}
