@@ -104,7 +104,8 @@ def _rem(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -> s
 def _shift(signed: str, unsigned: str) -> Emitter:
     def emit(w: Writer, width: int, t: Type, result: Type, args: Sequence[str]) -> str:
         type_ = llvm_type(t, width)
-        count = w.let(f"and {type_} {args[1]}, {integer(t.bits - 1, t.bits, width)}")
+        known = width == 1 and args[1].isdigit()
+        count = str(int(args[1]) & (t.bits - 1)) if known else w.let(f"and {type_} {args[1]}, {integer(t.bits - 1, t.bits, width)}")
         return w.let(f"{signed if t.is_signed else unsigned} {type_} {args[0]}, {count}")
 
     return emit

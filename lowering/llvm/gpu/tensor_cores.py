@@ -26,10 +26,12 @@ from vyre_py.ir.language.nodes import (
     Statement,
     Store,
     TensorCore,
+    Value,
     WarpgroupProduct,
     WarpgroupSignal,
     WarpgroupWait,
 )
+from vyre_py.ir.language.ops import JOINED
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8
 from vyre_py.lowering.layout import element_count
@@ -89,6 +91,13 @@ class TensorCores:
         }
         held = dict.fromkeys([s.left for s in products if isinstance(s, WarpgroupProduct) and s.left.space is Space.PRIVATE])
         self._held: dict[Memory, list[str]] = {memory: [w.local("i32", zero=True) for _ in range(element_count(memory) // 2)] for memory in held}
+        # The values that something needs by themselves, and the names of casts that nothing does.
+        self._alone = {a.id for s in program.body if not self._joins(s) for a in s.args if type(a) is Value} if self.has_products else set[int]()
+        self._unwritten: set[str] = set()
+
+    def _joins(self, s: Statement) -> bool:
+        """Whether a statement takes elements as halves of words."""
+        return (isinstance(s, Let) and s.op is JOINED) or isinstance(s, TensorCore) or (isinstance(s, Store) and s.memory in self._held)
 
     def owns(self, memory: Memory) -> bool:
         """Whether it is such an array."""
@@ -124,12 +133,17 @@ class TensorCores:
         """Whether a statement casts an f32 to a float of 16 bits, in a Program with products: every GPU that has these has an instruction for it."""
         return self.has_products and s.op.name == "cast" and s.args[0].type is f32 and s.bound.type in (f16, bf16)
 
-    def narrow(self, type_: Type, x: str) -> str:
-        """An f32 cast to a float of 16 bits."""
-        to = "half" if type_ is f16 else "bfloat"
-        name = self._w.let(f"bitcast {to} {self._w.let(f'fptrunc float {x} to {to}')} to i16")
-        self._narrowed[name] = type_, x
+    def narrow(self, bound: Value, x: str) -> str:
+        """An f32 cast to a float of 16 bits; that is written where it is joined to another one, unless something else needs it, too."""
+        name = self._cast(bound.type, x) if bound.id in self._alone else self._w.name()
+        self._narrowed[name] = bound.type, x
+        if bound.id not in self._alone:
+            self._unwritten.add(name)
         return name
+
+    def _cast(self, type_: Type, x: str) -> str:
+        to = "half" if type_ is f16 else "bfloat"
+        return self._w.let(f"bitcast {to} {self._w.let(f'fptrunc float {x} to {to}')} to i16")
 
     def join(self, s: Let) -> str:
         """Two elements of 16 bits as a word."""
@@ -166,7 +180,8 @@ class TensorCores:
             vector = f"<{count} x {llvm_type(type_)}>"
             made = "undef"
             for k, name in enumerate(names):
-                made = w.let(f"insertelement {vector} {made}, {llvm_type(type_)} {name}, i32 {k}")
+                one = self._cast(*self._narrowed[name]) if name in self._unwritten else name
+                made = w.let(f"insertelement {vector} {made}, {llvm_type(type_)} {one}, i32 {k}")
             self._words[key] = w.let(f"bitcast {vector} {made} to i32")
         return self._words[key]
 

@@ -54,7 +54,7 @@ def takes(generation: int) -> Callable[[Subgroup], bool]:
     return taken
 
 
-def together(w: Writer, s: Subgroup, size: int, local_index: str, operands: Sequence[str]) -> str:
+def together(w: Writer, s: Subgroup, size: int, local_index: Callable[[], str], operands: Sequence[str]) -> str:
     """What an op that is taken gives, in subgroups of `size` lanes."""
     type_, name = s.args[0].type, s.op.name
     if size == 1:
@@ -104,24 +104,24 @@ def _alone(w: Writer, s: Subgroup, operands: Sequence[str]) -> str:
     return w.let(f"zext i1 {operands[0]} to i32") if name == "ballot" else operands[0]
 
 
-def _first(w: Writer, size: int, local_index: str) -> str:
+def _first(w: Writer, size: int, local_index: Callable[[], str]) -> str:
     """The first thread of the subgroup in its warp."""
-    return w.let(f"and i32 {local_index}, {(WARP - 1) & -size}")
+    return w.let(f"and i32 {local_index()}, {(WARP - 1) & -size}")
 
 
-def _members(w: Writer, size: int, local_index: str) -> str:
+def _members(w: Writer, size: int, local_index: Callable[[], str]) -> str:
     """The threads of the subgroup, as a mask over their warp."""
     if size == WARP:
         return "-1"
     return w.let(f"shl i32 {(1 << size) - 1}, {_first(w, size, local_index)}")
 
 
-def _own(w: Writer, mask: str, size: int, local_index: str) -> str:
+def _own(w: Writer, mask: str, size: int, local_index: Callable[[], str]) -> str:
     """A mask over a warp as one over the subgroup, whose threads alone it has."""
     return mask if size == WARP else w.let(f"lshr i32 {mask}, {_first(w, size, local_index)}")
 
 
-def _shuffled(w: Writer, s: Subgroup, size: int, local_index: str, members: str, operands: Sequence[str]) -> str:
+def _shuffled(w: Writer, s: Subgroup, size: int, local_index: Callable[[], str], members: str, operands: Sequence[str]) -> str:
     type_, (value, by) = s.args[0].type, operands
     word, last, inside = _SHUFFLES[s.op.name]
     # Above the last lane stand the bits of a thread's number that the subgroup shares.
@@ -133,7 +133,7 @@ def _shuffled(w: Writer, s: Subgroup, size: int, local_index: str, members: str,
     made = joined(w, type_, moved)
     if s.op.name in _ALWAYS_INSIDE and isinstance(s.args[1], Const) and s.args[1].bits < size:
         return made
-    there = inside(w, by, w.let(f"and i32 {local_index}, {size - 1}"), size)
+    there = inside(w, by, w.let(f"and i32 {local_index()}, {size - 1}"), size)
     zero = "false" if type_.kind is Kind.BOOL else number(type_, 0)
     return w.let(f"select i1 {there}, {llvm_type(type_)} {made}, {llvm_type(type_)} {zero}")
 

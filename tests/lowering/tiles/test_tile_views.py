@@ -170,3 +170,16 @@ def test_transposes_of_groups_go_to_most_banks(t: Type, times: int) -> None:
     form = over_views(b.program, "compute_90", BYTES, None, 32)
     assert form is not None and all(isinstance(m.shape[-1], DimConst) for m in form.buffers)
     assert max(passes(*access) for access in counted(form, 64)) <= times
+
+
+def test_elements_of_a_copy_are_loaded_together_and_rows_are_stored_without_branches() -> None:
+    """LLVM takes long over many accesses, each with a block and an address of its own."""
+    text = emit_text(vp.ops.matmul(vp.f32, tensor=True, transpose_b=True, tiles=(128, 256, 32)), "compute_90a", form="llvm")
+    whole = text[text.index("@vyre_matmul_x1(") :]
+    pairs = 128 * 256 // 256 // 2
+    assert whole.count("@%in st.global.v2.b32 [%at]") >= pairs - 1
+    narrow = emit_text(vp.ops.matmul(vp.bf16, tiles="medium"), "compute_90a", form="llvm")
+    plain = next(part for part in narrow.split("define ptx_kernel")[1:] if part.lstrip().startswith("void @vyre_matmul("))
+    loads = [line for line in plain.splitlines() if "ld.global.nc.b16" in line]
+    assert loads and all(line.count("ld.global.nc.b16") >= 8 for line in loads)
+    assert "store <8 x i16>" in plain

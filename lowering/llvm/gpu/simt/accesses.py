@@ -62,13 +62,32 @@ class Accesses:
         if index in self.done:
             return
         if "readonly" in self._parameters.promises(s.memory) and self._elements.is_placed(index, s):
-            values[s.bound.id] = placed.load(self._w, s.memory.type, *self._elements.whole_place(index, s))
+            self._load_placed(index, s)
             return
 
         def read() -> str:
             return self._loaded(s.memory.type, f"{self._elements.aligned(index, s)}{self._unchanged(s.memory)}")
 
         values[s.bound.id] = self._elements.guarded(s, self._elements.proven(index), read)
+
+    def _load_placed(self, index: int, s: Load | UniformLoad) -> None:
+        """Loads an element, and those of the same buffer that the statements behind load."""
+        body, run = self._program.body, list[Load | UniformLoad]()
+        places, flags = list[placed.Place](), list[str]()
+        for number in range(index, min(index + placed.TOGETHER, len(body))):
+            one = body[number]
+            alike = isinstance(one, type(s)) and one.memory is s.memory and number not in self._rows and number not in self.done
+            if not alike or not isinstance(one, (Load, UniformLoad)) or not self._elements.is_placed(number, one):
+                break
+            place, is_inside = self._elements.whole_place(number, one)
+            if places and place.bits != places[0].bits:
+                break
+            run.append(one)
+            places.append(place)
+            flags.append(is_inside)
+        for one, value in zip(run, placed.load(self._w, s.memory.type, places, flags), strict=True):
+            self._names.values[one.bound.id] = value
+        self.done.update(range(index, index + len(run)))
 
     def _load_row(self, index: int, s: Load | UniformLoad) -> None:
         """One access for neighbours: each load's value is one of its lanes."""
@@ -130,8 +149,8 @@ class Accesses:
         if self._cores.owns(s.memory):
             self._cores.store(s)
             return
-        if index in self._rows:
-            self._store_row(index, s)
+        if index in self._rows and index not in self.done:
+            self.store_row(index, s)
         if index not in self.done:
             self.write(index, s)
 
@@ -148,15 +167,21 @@ class Accesses:
 
         self._elements.guarded(s, self._elements.proven(index), write)
 
-    def _store_row(self, index: int, s: Store) -> None:
+    def joined(self, index: int, s: Store | CopyAsync) -> tuple[str, str]:
+        """What a row stores, as one vector: its type and name."""
         w, row, type_ = self._w, self._rows[index], memory_type(s.memory.type)
         many, made = f"<{row.width} x {type_}>", "undef"
         for number, lane in enumerate(row.lanes, index):
             value = self._in_memory(s.memory.type, self._names.atom(self._program.body[number].args[-1]))
             made = w.let(f"insertelement {many} {made}, {type_} {value}, i32 {lane}")
+        return many, made
+
+    def store_row(self, index: int, s: Store | CopyAsync) -> None:
+        """Stores a row at once."""
+        row, (many, made) = self._rows[index], self.joined(index, s)
 
         def write() -> str:
-            w.line(f"store {many} {made}, {self._elements.row(index, s, row)}")
+            self._w.line(f"store {many} {made}, {self._elements.row(index, s, row)}")
             return ""
 
         self._elements.guarded(s, self._elements.row_proven(index, s), write)
@@ -179,8 +204,12 @@ class Accesses:
         if is_inside:
             w.branch(is_inside, within, past)
             w.block(within)
-        for one, at in run:
-            placed.store(w, one.memory.type, at, self._names.atom(one.value))
+        while run:
+            (one, at), *_ = run
+            alike = (k for k, (then, other) in enumerate(run) if k == placed.TOGETHER or then.memory is not one.memory or not at.beside(other))
+            count = max(1, next(alike, len(run)))
+            some, run = run[:count], run[count:]
+            placed.store(w, one.memory.type, [place for _, place in some], [self._names.atom(then.value) for then, _ in some])
         if is_inside:
             w.block(past)
             w.known = known

@@ -18,6 +18,7 @@ from vyre_py.lowering.llvm.gpu.simt.names import Names
 from vyre_py.lowering.llvm.gpu.tensor_cores import uses_tensor_cores
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import memory_type
+from vyre_py.lowering.rows import Row
 
 __all__ = ["AsyncCopies"]
 
@@ -25,9 +26,12 @@ __all__ = ["AsyncCopies"]
 class AsyncCopies:
     """Those of one kernel, of which instructions do what is `copied`."""
 
-    def __init__(self, w: Writer, program: Program, names: Names, bases: Mapping[Memory, str], elements: Elements, accesses: Accesses, copied: Copied) -> None:
+    def __init__(
+        self, w: Writer, program: Program, names: Names, bases: Mapping[Memory, str], elements: Elements, accesses: Accesses, copied: Copied,
+        rows: Mapping[int, Row],
+    ) -> None:  # fmt: skip
         self._w, self._program, self._names, self._bases, self._elements, self._accesses = w, program, names, bases, elements, accesses
-        self._copied = copied
+        self._copied, self._rows = copied, rows
         self._by_cores = uses_tensor_cores(program)
 
     def begin(self, index: int, s: CopyAsync) -> None:
@@ -36,7 +40,7 @@ class AsyncCopies:
         if index in done:
             return
         if (number := self._copied.loads.get(index)) is None:
-            self._accesses.write(index, s)
+            self._store(index, s)
             return
         load, count = self._program.body[number], self._copied.counts.get(index, 1)
         assert isinstance(load, Load)  # what is copied
@@ -59,6 +63,14 @@ class AsyncCopies:
 
         elements.guarded(s, elements.row_proven(index, s) if count > 1 else elements.proven(index), copy)
         done.update(range(index, index + count))
+
+    def _store(self, index: int, s: CopyAsync) -> None:
+        """Stores an element that no instruction copies, or a row of them."""
+        row = self._rows.get(index)
+        if row is not None and self._copied.loads.keys().isdisjoint(range(index, index + row.width)):
+            self._accesses.store_row(index, s)
+        else:
+            self._accesses.write(index, s)
 
     def strip(self, index: int, s: StripCopy) -> None:
         """Begins the copy of a strip of neighbours."""

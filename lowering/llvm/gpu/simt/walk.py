@@ -71,6 +71,7 @@ from vyre_py.lowering.llvm.gpu.simt.accesses import Accesses
 from vyre_py.lowering.llvm.gpu.simt.branches import Branches
 from vyre_py.lowering.llvm.gpu.simt.copies import AsyncCopies
 from vyre_py.lowering.llvm.gpu.simt.elements import Elements
+from vyre_py.lowering.llvm.gpu.simt.guarded_rows import GuardedRows
 from vyre_py.lowering.llvm.gpu.simt.names import Names
 from vyre_py.lowering.llvm.gpu.simt.parameters import Parameters
 from vyre_py.lowering.llvm.gpu.simt.storage import Storage
@@ -133,7 +134,8 @@ class Walk:
             adds_for_neighbours=adds_for_neighbours,
         )  # fmt: skip
         self.accesses.done.update(self.copied.silent)
-        self.copies = AsyncCopies(w, self.program, self.names, bases, self.elements, self.accesses, self.copied)
+        self.copies = AsyncCopies(w, self.program, self.names, bases, self.elements, self.accesses, self.copied, rows)
+        self.guarded_rows = GuardedRows(w, self.program, self.names, self.elements, self.accesses, rows, has_functions=bool(optimised.functions))
         self._reciprocals = plain_reciprocals(self.program)
         self._scans: GridScans | None = None
 
@@ -152,7 +154,8 @@ class Walk:
 
     def let(self, index: int, s: Let) -> None:
         """Enters what an op gives."""
-        self.names.values[s.bound.id] = self._value(index, s)
+        if index not in self.accesses.done:
+            self.names.values[s.bound.id] = self._value(index, s)
 
     def _value(self, index: int, s: Let) -> str:
         w, names = self.w, self.names
@@ -168,7 +171,7 @@ class Walk:
             return self.cores.join(s)
         operands = self.loops.operands(index, [names.atom(a) for a in s.args])
         if self.cores.narrows(s):
-            return self.cores.narrow(s.bound.type, operands[0])
+            return self.cores.narrow(s.bound, operands[0])
         if s.bound in self._reciprocals:
             return reciprocal(w, operands[1])
         if s.op.name == "div" and s.bound.type is f32 and self.calls_nothing:
@@ -188,10 +191,26 @@ class Walk:
         """Changes a variable."""
         self.w.line(f"store {llvm_type(s.variable.type)} {self.names.atom(s.args[0])}, ptr {self.names.variables[s.variable.id]}")
 
+    def if_(self, index: int, s: If) -> None:
+        """Begins a block, or does all of one that stores a row."""
+        first = self.guarded_rows.first(index)
+        if first is None:
+            self.branches.if_(index, s)
+            return
+        for number in range(index + 1, first):
+            HANDLERS[type(self.program.body[number])](self, number, self.program.body[number])
+        self.accesses.done.update(range(index + 1, first))
+        self.guarded_rows.store(first, self.names.atom(s.args[0]))
+
+    def end(self, index: int) -> None:
+        """Ends the innermost block, unless it was done at once."""
+        if index not in self.accesses.done:
+            self.branches.end()
+
     def together(self, index: int, s: Subgroup) -> None:
         """Enters what a subgroup's op gives."""
         operands = [self.names.atom(a) for a in s.args]
-        self.names.values[s.bound.id] = together(self.w, s, self.program.subgroup, self.workgroup.local_index(), operands)
+        self.names.values[s.bound.id] = together(self.w, s, self.program.subgroup, self.workgroup.local_index, operands)
 
     def grid_scan(self, index: int, s: GridScan) -> None:
         """Enters what a scan over the grid gives."""
@@ -221,12 +240,12 @@ HANDLERS: Final[Handlers[Callable[[Walk, int, Any], None]]] = Handlers("the ptx 
     Store: lambda walk, index, s: walk.accesses.store(index, s),
     UniformLoad: lambda walk, index, s: walk.accesses.uniform_load(index, s),
     **dict.fromkeys(ATOMIC_KINDS, lambda walk, index, s: walk.accesses.atomic(index, s)),
-    If: lambda walk, index, s: walk.branches.if_(index, s),
+    If: Walk.if_,
     Else: lambda walk, index, s: walk.branches.else_(),
     For: lambda walk, index, s: walk.branches.for_(index, s),
     Loop: lambda walk, index, s: walk.branches.loop(index, s),
     Region: lambda walk, index, s: walk.branches.region(s),
-    End: lambda walk, index, s: walk.branches.end(),
+    End: lambda walk, index, s: walk.end(index),
     Break: lambda walk, index, s: walk.branches.break_(),
     Continue: lambda walk, index, s: walk.branches.continue_(),
     Return: lambda walk, index, s: walk.branches.return_(),
