@@ -13,7 +13,7 @@ __all__ = ["prefix_sum"]
 
 _GROUP, _LANES, _ROWS = 256, 32, 16  # a subgroup takes so many rows of elements, one behind the other
 _PART: Final = _GROUP * _ROWS
-_NEIGHBOURS_BYTES, _NEIGHBOURS_ROWS = 16, 8  # or rows of so many bytes for each lane
+_TOGETHER, _TAKEN_BYTES, _GROUP_ROWS = 4, 4, 8  # or fewer rows of groups, of elements of so many bytes
 
 
 def prefix_sum(type_: Type = u32, *, exclusive: bool = False, on: vp.Device | vp.Target | str | None = None) -> vp.Program:
@@ -22,11 +22,12 @@ def prefix_sum(type_: Type = u32, *, exclusive: bool = False, on: vp.Device | vp
     Buffers: `source` and `target` of [n], elements of `type_`: i32, u32, i64, u64, f32 or f64. Each element is read and written once: lanes add up their
     rows, subgroups their lanes, workgroups their subgroups, and a scan over the grid adds what lies before the workgroup: D. Merrill and M. Garland,
     "Single-pass parallel prefix scan with decoupled look-back" (2016). Integers wrap. The order in which workgroups' sums of floats are added is not fixed,
-    so their last bits may change from run to run. `on` a device or target ("sm_90") that is one of NVIDIA's from sm_80 on, a lane takes 16 bytes of
-    neighbours of a row, which is faster there where `n` is a multiple of as many. Raises ValidationError B108 at the caller's line for other types.
+    so their last bits may change from run to run. `on` a device or target ("sm_90") that is one of NVIDIA's from sm_80 on, a lane takes four neighbours
+    of 4 bytes at a time, which is faster there where four divides `n`. Raises ValidationError B108 at the caller's line for other types.
     """
     one_of("the type of a prefix sum", type_, (i32, u32, i64, u64, f32, f64))
-    return (_of_neighbours if hardware.machine(on) in hardware.WITH_CORES else _of_rows)(type_, exclusive)
+    takes_neighbours = type_.size_bytes == _TAKEN_BYTES and hardware.machine(on) in hardware.WITH_CORES  # of 8 bytes rows are the faster
+    return (_of_neighbours if takes_neighbours else _of_rows)(type_, exclusive)
 
 
 def _of_rows(type_: Type, exclusive: bool) -> vp.Program:
@@ -51,16 +52,15 @@ def _of_rows(type_: Type, exclusive: bool) -> vp.Program:
 
 def _of_neighbours(type_: Type, exclusive: bool) -> vp.Program:
     """Of rows of groups: lanes add up their own first. Sums of subgroups go through an array, which takes fewer shuffles than a scan of the workgroup."""
-    together = _NEIGHBOURS_BYTES // type_.size_bytes
-    row, part = _LANES * together, _GROUP * together * _NEIGHBOURS_ROWS
+    row, part = _LANES * _TOGETHER, _GROUP * _TOGETHER * _GROUP_ROWS
     with vp.ProgramBuilder("prefix_sum", workgroup=_GROUP, subgroup=_LANES) as b:
         n = b.dim("n")
         source, target, wholes = b.read("source", type_, n), b.write("target", type_, n), b.workgroup("wholes", type_, _GROUP // _LANES)
         b.grid(vp.ceil_div(n, part))
         lane, number = b.let("lane", b.subgroup_lane()), b.let("number", b.subgroup_id())
-        first = b.let("first", b.workgroup_id(0) * part + number * (row * _NEIGHBOURS_ROWS) + lane * together)
-        places = [b.let(f"place{k}", first + k * row) for k in range(_NEIGHBOURS_ROWS)]
-        groups = [[source[place + e] for e in range(together)] for place in places]
+        first = b.let("first", b.workgroup_id(0) * part + number * (row * _GROUP_ROWS) + lane * _TOGETHER)
+        places = [b.let(f"place{k}", first + k * row) for k in range(_GROUP_ROWS)]
+        groups = [[source[place + e] for e in range(_TOGETHER)] for place in places]
         sums, before = [], vp.const(0, type_)
         for x, *others in groups:
             own = [x]
