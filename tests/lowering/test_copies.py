@@ -50,7 +50,7 @@ def test_they_land_when_they_are_waited_for(name: str, options: dict[str, Any]) 
     interpret(unoptimised(check(program), expand=EXPANDED_ONLY), want, SIZES)
     for entry in made.entries:  # as they begin anywhere, and on multiples of 16 bytes
         got = arguments(program)
-        ptx_threads.run(made, entry, prepared.program, asked, got, SIZES)
+        ptx_threads.run(made, entry, prepared, asked, got, SIZES)
         assert {m.name: got[m.name].tobytes() for m in program.buffers} == {m.name: want[m.name].tobytes() for m in program.buffers}
 
 
@@ -67,7 +67,7 @@ def test_what_is_not_waited_for_does_not_leave_its_workgroup() -> None:
     target, options = Target("ptx", "sm_80"), CompileOptions(persistent=True)
     prepared = prepare(program, target, options)
     got = arguments(program)
-    ptx_threads.run(made := nvptx.lower(prepared, target, options), made.entries[0], prepared.program, options, got, SIZES)
+    ptx_threads.run(made := nvptx.lower(prepared, target, options), made.entries[0], prepared, options, got, SIZES)
     assert "cp.async" in made.text and not got["y"].any()
 
 
@@ -113,7 +113,7 @@ def test_generated_programs_that_copy_first() -> None:
         prepared = prepare(made.program, target, options)
         code = nvptx.lower(prepared, target, options)
         got = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in case.arguments.items() if name not in case.sizes}
-        ptx_threads.run(code, code.entries[-1], prepared.program, options, got, case.sizes)
+        ptx_threads.run(code, code.entries[-1], prepared, options, got, case.sizes)
         assert_same(made, want, {m.name: got[m.name] for m in case.program.buffers if m.access.writes})
         native += code.text.count("cp.async.ca")
         if ran == 6:

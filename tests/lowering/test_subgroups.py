@@ -112,7 +112,7 @@ def test_ptx_agrees(arch: str, options: CompileOptions) -> None:
         made = nvptx.lower(prepared, target, options)
 
         def run(copies: dict[str, Any]) -> None:
-            ptx_threads.run(made, made.entries[-1], prepared.program, options, copies, case.sizes)  # noqa: B023 - called at once
+            ptx_threads.run(made, made.entries[-1], prepared, options, copies, case.sizes)  # noqa: B023 - called at once
 
         assert_same(case, expected(case), results(case, run))
 

@@ -34,11 +34,12 @@ from warp import WARP, Exchanged, exchanged
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.nodes import Param
-from vyre_py.ir.language.program import Program
+from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.artifact.parts import Entry
-from vyre_py.lowering.layout import SlotKind, lay_out
+from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.lowered import Lowered
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.views import layout_of
 
 __all__ = ["Kernel", "run"]
 
@@ -413,13 +414,12 @@ def _turn(group: list[_Thread]) -> list[_Thread]:
 
 
 def run(
-    lowered: Lowered, entry: Entry, program: Program, options: CompileOptions, arguments: Mapping[str, Any], sizes: Mapping[str, int],
+    lowered: Lowered, entry: Entry, prepared: Optimised, options: CompileOptions, arguments: Mapping[str, Any], sizes: Mapping[str, int],
     heard: Heard | None = None,
 ) -> None:  # fmt: skip
     """Runs an entry of a Program that was made for PTX, writing arrays in place: `arguments` by name, as the interpreter takes them. `heard` takes up
     what it tells."""
-    kernel = Kernel(lowered.text, entry.symbol)
-    layout = lay_out(program, options)
+    program, kernel, layout = prepared.program, Kernel(lowered.text, entry.symbol), layout_of(prepared, options)
     block = bytearray(layout.size_bytes)
     extents = [evaluate_dim(e, sizes) for e in program.grid.extents]
     grid = [-(-e // w) if program.grid.over else e for e, w in zip(extents, program.workgroup, strict=True)]

@@ -55,7 +55,7 @@ def test_each_addition_is_made_once(place: str, positive: float) -> None:
     y = random.integers(0, 100, SIZE).astype(np.float32)
     want = y.copy()
     np.add.at(want, to[to < SIZE], x[to < SIZE])
-    ptx_threads.run(made, made.entries[-1], prepared.program, options, {"x": x, "y": y, "to": to}, {"n": COUNT, "m": SIZE})
+    ptx_threads.run(made, made.entries[-1], prepared, options, {"x": x, "y": y, "to": to}, {"n": COUNT, "m": SIZE})
     np.testing.assert_array_equal(y, want)
 
 

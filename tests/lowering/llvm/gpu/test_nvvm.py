@@ -74,7 +74,7 @@ def run_as_ptx(program, arch, options, arguments, sizes, entry=0, heard=None):
     target = Target("ptx", arch)
     prepared = prepare(program, target, options)
     made = nvptx.lower(prepared, target, options)
-    ptx_threads.run(made, made.entries[entry % len(made.entries)], prepared.program, options, arguments, sizes, heard)
+    ptx_threads.run(made, made.entries[entry % len(made.entries)], prepared, options, arguments, sizes, heard)
 
 
 def ptx_of(program, arch="sm_90", options=NVVM):
