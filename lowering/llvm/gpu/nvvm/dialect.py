@@ -215,6 +215,12 @@ class _Rewriter:
         self._put(f"{result} = getelementptr {type_}, {self._pointer(space, pointer, type_)}, i64 {index}")
         self._pointees[result] = type_
 
+    def element_of_row(self, result: str, found: re.Match[str]) -> None:
+        count, type_, space, pointer, row, place = found.groups()
+        whole = f"[{count} x {type_}]"
+        self._put(f"{result} = getelementptr {whole}, {self._pointer(space, pointer, whole)}, i64 {row}, i64 {place}")
+        self._pointees[result] = type_
+
     def address(self, result: str, found: re.Match[str]) -> None:
         self._put(f"{result} = ptrtoint {self._pointer(found[1], found[2], 'i8')} to i64")
 
@@ -351,6 +357,7 @@ _INTEGER: Final = r"(i32|i64)"
 _ROWS: Final[tuple[tuple[str, str, _Write], ...]] = (
     ("alloca", rf"alloca {_TYPE}{_ALIGN}", _Rewriter.alloca),
     ("getelementptr", rf"getelementptr {_TYPE}, {_POINTER}, i64 (\S+)", _Rewriter.element),
+    ("getelementptr", rf"getelementptr \[(\d+) x {_TYPE}\], {_POINTER}, i64 (\S+), i64 (\S+)", _Rewriter.element_of_row),
     ("ptrtoint", rf"ptrtoint {_POINTER} to i64", _Rewriter.address),
     ("load", rf"load {_TYPE}, {_POINTER}{_ALIGN}", _Rewriter.load),
     ("load", rf"load atomic (?:volatile )?{_INTEGER}, {_POINTER}{_SCOPE} ({'|'.join(_LOADS)}), align \d+", _Rewriter.load_atomic),
