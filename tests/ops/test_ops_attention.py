@@ -120,6 +120,12 @@ def test_every_machine_has_room_for_what_it_takes_by_itself(target: str, head: i
     assert on or str(vp.ops.attention(vp.bf16, head, on=target)) == str(vp.ops.attention(vp.bf16, head))
 
 
+@pytest.mark.parametrize("head", [80, 112])
+def test_heads_that_are_no_whole_rows_of_warpgroups_have_room_too(head: int) -> None:
+    text = emit_text(vp.ops.attention(vp.bf16, head, on="sm_90"), "compute_90a")
+    assert "mma.sync" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [

@@ -16,6 +16,7 @@ __all__ = ["attention"]
 
 _WIDEST: Final = 256  # elements of a head
 _NARROW_BYTES: Final = 2
+_STEP, _ROW = 16, 64  # elements of 2 bytes along k, of a product by warps, and of a strip's row for warpgroups
 _MOST: Final = float(np.finfo(np.float32).max)
 # Queries and keys that a workgroup has at a time, and for how many steps along the keys there is room: with tensor cores, by the bytes of an element and
 # the elements that a head has at most, what fits every machine; what is the fastest on an H200, where three workgroups of the shortest heads run on a
@@ -53,7 +54,9 @@ def attention(
     tensor = type_.size_bytes <= 2 if tensor is None else tensor
     by, power = scale * math.log2(math.e), vp.fast.exp2 if tensor is True else vp.exp2
     kind, size = hardware.machine(on), type_.size_bytes
-    shapes = _CORES[size] | (_FAST.get(kind, {}) if size == _NARROW_BYTES else {})
+    # Heads that are whole steps of a product by warps, and not whole rows of one by warpgroups, have no room for longer tiles.
+    by_warps = head < 2 * _ROW and head % _STEP == 0 and head % _ROW != 0
+    shapes = _CORES[size] | (_FAST.get(kind, {}) if size == _NARROW_BYTES and not by_warps else {})
     by_itself = next(shape for most, shape in shapes.items() if head <= most) if tensor and kind != hardware.PLAIN else _PLAIN
     rows, keys, depth = by_itself if tiles is None else (*_shape_of(tiles), 0)
     with vp.TileBuilder("attention") as b:
