@@ -42,7 +42,6 @@ TURN: Final = 1  # what warpgroups signal each other: that the other may begin i
 BOTH: Final = 2
 
 _SWIZZLED_ROWS: Final = 8  # after which the swizzle repeats
-_ROW_BYTES: Final = 128  # of a box, at most
 _UNIT_BYTES: Final = 16  # of which whole ones are a row of the buffer
 _WARPGROUP: Final = 128  # invocations
 
@@ -84,7 +83,7 @@ def _is_boxed(program: Program, s: TileLoad, strip: Strip) -> bool:
 
 def _box(s: TileLoad, strip: Strip, parts: int = 1) -> tuple[int, ...]:
     """The box that brings a load's tile to a strip, or as much of it as a box may have; so many are needed at least."""
-    columns, rows = min(strip.length, _ROW_BYTES // s.memory.type.size_bytes), min(strip.rows, MOST_BOX)
+    columns, rows = strip.across * strip.lanes, min(strip.rows, MOST_BOX)
     while strip.length // columns * (strip.rows // rows) % parts:
         rows //= 2
     return tuple([(columns if axis == s.memory.rank - 1 else rows) if extent else 1 for axis, extent in enumerate(s.extents)])

@@ -380,7 +380,7 @@ class _CoresRewrite(RoleRewrite):
             return False
         row, column = m("div", self.index, across), m("rem", self.index, across)
         (*source, _) = self._sources(s, strip.lanes, row, column)[0]
-        to, further = m("add", first, self._group(strip, row, column)), down * min(GROUPS, across) if strip.swizzled else down * strip.stride // strip.lanes
+        to, further = m("add", first, self._group(strip, row, column)), down * strip.across if strip.swizzled else down * strip.stride // strip.lanes
         self.emit(StripCopy(None, (to, *source), strip.memory, self._views[s.memory], axis, strip.rows // down, down, further))
         return True
 

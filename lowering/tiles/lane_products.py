@@ -86,7 +86,7 @@ class LaneRewrite(WarpgroupRewrite):
     def _rows(self, factor: tuple[Strip, Atom], layout: TileLayout, shape: tuple[int, ...], axis: int, step: Atom) -> Iterator[Atom]:
         """Where the groups of a lane's rows lie. A multiple of eight rows further the swizzle is the same, and so the address but for a number."""
         (strip, first), m = factor, self.m
-        apart, begins = min(GROUPS, strip.length // strip.lanes), dict[int, tuple[int, Atom]]()
+        apart, begins = strip.across, dict[int, tuple[int, Atom]]()
         for register, row in enumerate(layout.offsets(shape, axis)):
             if row % GROUPS not in begins:
                 begins[row % GROUPS] = row, m("add", first, self._group(strip, self.element(layout, shape, axis, register), step))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from vyre_py.ir.check.facts import uses
@@ -79,9 +79,9 @@ def padded(length: int, type_: Type, *, along_k: bool) -> int:
 class Strip:
     """Where a factor lies: `rows` of `length` elements, `stride` apart, in each of `count` strips of an array. Rows go `along_k`, or each is one k. An array's
     last axis is a group of `lanes` elements. A `swizzled` one, from which warpgroups load, warps by whole matrices, or lanes what goes along k, has eight
-    groups of each row, then the next eight of each, and so on; of row r, group g lies in the place of group g ^ r % 8 of these. Where rows have two or four
-    groups, four or two rows take the place of one, and g lies at g ^ r / 4 % 2, or at g ^ r / 2 % 4: so eight rows always have their g-th groups in all
-    banks."""
+    groups of each row, then the next eight of each, and so on; of row r, group g lies in the place of group g ^ r % 8 of these. Where rows have no whole
+    eights, two or four groups lie together, four or two rows take the place of one, and g lies at g ^ r / 4 % 2, or at g ^ r / 2 % 4: so eight rows always
+    have their g-th groups in all banks."""
 
     memory: Memory
     rows: int
@@ -96,6 +96,11 @@ class Strip:
     def groups(self) -> int:
         """How many groups of elements a strip is long."""
         return self.rows * self.stride // self.lanes
+
+    @property
+    def across(self) -> int:
+        """How many groups of a row lie together in a swizzled strip."""
+        return gcd(GROUPS, self.length // self.lanes)
 
     @property
     def size_bytes(self) -> int:
@@ -375,4 +380,4 @@ def _by_matrices(s: TileLoad, along_k: bool) -> bool:
 def _in_matrices(row_bytes: int) -> bool:
     """Whether rows of so many bytes may be swizzled."""
     groups, rest = divmod(row_bytes, _SWIZZLED_BYTES)
-    return not rest and (groups in (2, 4) or groups % GROUPS == 0)
+    return not rest and groups % 2 == 0

@@ -331,7 +331,7 @@ class WarpgroupRewrite(ViewedRewrite):
         m = self.m
         if not strip.swizzled:
             return m("add", m("mul", row, strip.stride // strip.lanes), column)
-        groups = min(GROUPS, strip.length // strip.lanes)
+        groups = strip.across
         turn = m("and", row if groups == GROUPS else m("shr", row, (GROUPS // groups).bit_length() - 1), groups - 1)
         place = m("add", m("mul", row, groups), m("xor", m("and", column, groups - 1), turn))
-        return place if strip.length == groups * strip.lanes else m("add", m("mul", m("div", column, GROUPS), strip.rows * GROUPS), place)
+        return place if strip.length == groups * strip.lanes else m("add", m("mul", m("div", column, groups), strip.rows * groups), place)

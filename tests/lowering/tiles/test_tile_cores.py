@@ -136,7 +136,10 @@ def test_sums_of_16_bits_are_right(warpgroups: bool) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("head", "tiles", "warpgroups"), [(64, (64, 64), True), (64, (128, 64), True), (64, (64, 64), False), (16, (64, 16), False)], ids=str)
+@pytest.mark.parametrize(
+    ("head", "tiles", "warpgroups"),
+    [(64, (64, 64), True), (64, (128, 64), True), (64, (64, 64), False), (16, (64, 16), False), (96, (64, 32), False), (48, (32, 16), False)], ids=str,
+)  # fmt: skip
 def test_attention_is_right(head: int, tiles: tuple[int, int], warpgroups: bool, causal: bool, form: str) -> None:
     """Two products in a loop, of which the second has its first factor in registers, and is late where warpgroups compute it."""
     program = for_rings(vp.ops.attention(vp.bf16, head, causal=causal, tiles=tiles), "the oracle", 224 << 10, warpgroups=warpgroups, **FORMS[form])
