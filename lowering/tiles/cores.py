@@ -24,6 +24,7 @@ from vyre_py.ir.language.nodes import (
     StripCopy,
     Tile,
     TileLoad,
+    TileMemoryStatement,
     TileStore,
     Value,
     Var,
@@ -38,7 +39,7 @@ from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.tiles.boxes import BOTH, TURN, plan_boxes
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
 from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, RingTooLarge, Strip
-from vyre_py.lowering.tiles.roles import CLUSTER, FEW_LOADS, RoleRewrite
+from vyre_py.lowering.tiles.roles import CLUSTER, FEW_LOADS, HELD, RoleRewrite
 from vyre_py.lowering.tiles.tensor import (
     TOGETHER,
     WARP,
@@ -58,6 +59,10 @@ _GROUPS_AT_ONCE: Final = 4  # that an invocation loads element by element; of by
 _PAIR: Final = 2  # elements that a lane stores together as it has them
 _DONE: Final = 0  # what warpgroups signal each other that wait for copies of both: that the second has done with strips
 _MANY_SUMS: Final = 32  # beside more than these few elements are loaded at once
+_MOST_AHEAD: Final = 3  # times as many as are loaded at once
+_ROOM: Final = 32  # registers more, where no warpgroup copies
+_WORD_BYTES: Final = 4  # of a register
+_MOST_SUMS: Final = 64  # beside more than these, and others or what is loaded, no register is free
 _NARROW: Final = (bf16, f16)  # elements that are handed on among lanes, so that these store more together
 
 
@@ -93,6 +98,7 @@ class _CoresRewrite(RoleRewrite):
     ) -> None:
         count = invocations_for(program, warpgroups=warpgroups, unpacks=unpacks)
         super().__init__(program, target, invocation_grid(program, count=count), memory_bytes // 10, lanes=WARP)
+        self._unpacks = unpacks
         try:
             self._plan = RingPlan(program, self.invocations.count, ring_bytes, warpgroups=warpgroups)
         except RingTooLarge as large:
@@ -138,10 +144,17 @@ class _CoresRewrite(RoleRewrite):
     def layout_of_variable(self, variable: Variable) -> TileLayout:
         return self._layouts.variables.get(variable.id, self.invocations)
 
-    def loads_at_once(self, s: TileLoad, layout: TileLayout) -> int:
-        """Few beside sums that take most of the registers."""
-        held = max([prod(self._layouts.values[one.id].held(one.type.shape)) for one in self._products()], default=0)
-        return FEW_LOADS if held > _MANY_SUMS else super().loads_at_once(s, layout)
+    def loads_at_once(self, s: TileLoad, layout: TileLayout) -> tuple[int, int]:
+        """Few beside sums that take most of the registers; of views, whose loads stay where they are written, as many more ahead as there is room for."""
+        if (held := self._sums_held()) <= _MANY_SUMS:
+            return super().loads_at_once(s, layout)
+        room = HELD - held + (_ROOM if self._plan.of_warpgroups and self._producer is None else 0)
+        return FEW_LOADS, min(_MOST_AHEAD, max(0, room // self._registers_beside() - 1)) if s.memory in self._views else 0
+
+    def _sums_held(self) -> int:
+        """The registers of a product's sums."""
+        sums = [(one.type.scalar.size_bytes // _WORD_BYTES, self._layouts.values[one.id].held(one.type.shape)) for one in self._products()]
+        return max([max(1, words) * prod(held) for words, held in sums], default=0)
 
     def in_order(self, layout: TileLayout, registers: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
         """Of sums some columns of all rows, then the next: so few elements that rows share are held at once."""
@@ -164,7 +177,19 @@ class _CoresRewrite(RoleRewrite):
             m: lanes for m, lanes in wanted.items()
             if splits(m, lanes) and all(self._plan.multiple(s.indices[-1]) % lanes == 0 and other == lanes for s, other in loads if s.memory is m)
         }  # fmt: skip
-        return read | {m: lanes for m in self.program.buffers if (lanes := self._stored_together(m)) > 1}
+        touched = {m: max(self._loaded_together(m), self._stored_together(m)) for m in self.program.buffers if m not in boxed | read.keys()}
+        return read | {m: lanes for m, lanes in touched.items() if lanes > 1}
+
+    def indices_along(
+        self, s: TileMemoryStatement, memory_axis: int, offset: Atom, layout: TileLayout, axis: int, register: int, *, once: bool, whole: bool
+    ) -> tuple[Atom, ...]:
+        """Of loads beside sums a place that all columns share, and a number beyond it, which an address takes."""
+        is_pair = isinstance(s, TileLoad) and memory_axis == s.memory.rank - 1 and self.lanes_of(s.memory) == layout.neighbours(s.shape, axis) == _PAIR
+        if not is_pair or offset.type is not u32 or self._given.of(s.indices[memory_axis]) % _PAIR or layout.is_ragged(s.shape, axis, register):
+            return super().indices_along(s, memory_axis, offset, layout, axis, register, once=once, whole=whole)
+        m, beyond = self.m, layout.offsets(s.shape, axis)[register - register % _PAIR] // _PAIR
+        shared = m("add", m("shr", offset, 1), m("shr", self.bind(layout.line(s.shape, axis)), 1))
+        return m("add", shared, beyond) if beyond else shared, word(register % _PAIR)
 
     def _stored_together(self, memory: Memory) -> int:
         """How many neighbours a lane stores together of a buffer that is only written, by tiles that lie as sums do; 1 for any other."""
@@ -174,8 +199,15 @@ class _CoresRewrite(RoleRewrite):
         held = min([layout.neighbours(shape, len(shape) - 1) for layout, shape in layouts], default=1)
         if not touching or len(stores) < len(touching) or held == 1:
             return 1
-        several = [TOGETHER, held] if memory.type in _NARROW and all(gathered(*layout) for layout in layouts) else [held]
+        are_handed_on = memory.type in _NARROW and not self._is_full() and all(gathered(*layout) for layout in layouts)
+        several = [TOGETHER, held] if are_handed_on else [held]
         return next((n for n in several if splits(memory, n) and all(self._plan.multiple(s.indices[-1]) % n == 0 for s in stores)), 1)
+
+    def _is_full(self) -> bool:
+        """Whether sums, and others or what is loaded beside them, leave warps no registers to hand them on: for a shuffle behind a branch the assembler may
+        call a function, which has some of its own."""
+        beside = bool(self._beside()) or len(self._products()) > 1
+        return beside and not self._plan.of_warpgroups and self._sums_held() > _MOST_SUMS
 
     def _stores_gathered(self, s: Statement) -> Gathered | None:
         """The layout in which a statement stores sums that are handed on among lanes first."""

@@ -39,21 +39,24 @@ _FEWER: Final = "use smaller tiles, of fewer types, or fewer invocations"
 
 
 class LazyRegisters(Registers):
-    """Registers that are computed when one of them is first asked for, `at_once` in a row. What is computed register by register, from loads to stores, needs
-    few values at a time, where a whole tile after another would need a GPU's registers several times over."""
+    """Registers that are computed when one of them is first asked for, `at_once` in a row, and so many such rows `ahead`. What is computed register by
+    register, from loads to stores, needs few values at a time, where a whole tile after another would need a GPU's registers several times over."""
 
-    __slots__ = ("_at_once", "_compute", "_made", "_places")
+    __slots__ = ("_ahead", "_at_once", "_begun", "_compute", "_made", "_places")
 
-    def __init__(self, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1) -> None:
+    def __init__(self, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1, ahead: int = 0) -> None:
         self._places = {place: number for number, place in enumerate(places)}
-        self._compute, self._at_once = compute, at_once
+        self._compute, self._at_once, self._ahead = compute, at_once, ahead
         self._made: dict[tuple[int, ...], Atom] = {}
+        self._begun: set[int] = set()  # rows that were asked for
 
     def __getitem__(self, place: tuple[int, ...]) -> Atom:
-        if place not in self._made:
-            first = self._places[place] // self._at_once * self._at_once
-            for one in islice(self._places, first, first + self._at_once):
-                self._made[one] = self._compute(one)
+        row = self._places[place] // self._at_once
+        if row not in self._begun:
+            self._begun.add(row)
+            for one in islice(self._places, row * self._at_once, (row + 1 + self._ahead) * self._at_once):
+                if one not in self._made:
+                    self._made[one] = self._compute(one)
         return self._made[place]
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:

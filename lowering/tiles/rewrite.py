@@ -75,8 +75,9 @@ _LOADS_AT_ONCE: Final = 32
 # more workgroups at once, which hides latency as well.
 _BYTES_BESIDE: Final = 32
 
-# So many stores follow one another, so that neighbours become one.
+# So many stores follow one another, so that neighbours become one, of at most so many bytes: what is stored at once is computed before.
 _STORES_AT_ONCE: Final = 8
+_BYTES_STORED: Final = 32
 
 
 def without_tiles(
@@ -153,7 +154,9 @@ class Rewrite(Exchanger):
 
     # ---- values
 
-    def lazy(self, old: Value, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1) -> Registers:
+    def lazy(
+        self, old: Value, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1, ahead: int = 0
+    ) -> Registers:  # fmt: skip
         """The registers of an old value, which are computed later in this block, as if here."""
         here = self.place
 
@@ -163,7 +166,7 @@ class Rewrite(Exchanger):
             self.place = now
             return atom
 
-        made = LazyRegisters(places, computed, at_once)
+        made = LazyRegisters(places, computed, at_once, ahead)
         self._lazy.append(made)
         return made
 
@@ -326,17 +329,18 @@ class Rewrite(Exchanger):
         layout = self.layout_of(s.bound)
         # What lies past the tile's extents is not looked at where other workgroups may write it.
         elements = self._elements_of(s, layout, once=False, whole=s.memory not in self._ordered)
-        made = self.lazy(s.bound, elements, lambda r: self.load(s.memory, elements[r]), self.loads_at_once(s, layout))
+        at_once, ahead = self.loads_at_once(s, layout)
+        made = self.lazy(s.bound, self.in_order(layout, list(elements)), lambda r: self.load(s.memory, elements[r]), at_once, ahead)
         if s.memory.access.writes:
             self.settle()
         return self.keep(s.bound, Shared(s.shape, layout, made))
 
-    def loads_at_once(self, s: TileLoad, layout: TileLayout) -> int:
-        """How many elements of a load are under way before the first is used."""
-        return _BYTES_BESIDE // s.memory.type.size_bytes if self._holds_tiles else _LOADS_AT_ONCE
+    def loads_at_once(self, s: TileLoad, layout: TileLayout) -> tuple[int, int]:
+        """How many elements of a load are under way before the first is used, and how many times as many after them."""
+        return _BYTES_BESIDE // s.memory.type.size_bytes if self._holds_tiles else _LOADS_AT_ONCE, 0
 
     def in_order(self, layout: TileLayout, registers: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
-        """The registers of a tile in the order in which they are stored."""
+        """The registers of a tile in the order in which they are loaded and stored."""
         return registers
 
     def _tile_store(self, s: TileStore) -> bool:
@@ -344,7 +348,7 @@ class Rewrite(Exchanger):
         tile = self.tile_of(s.value)
         places = self._elements_of(s, tile.layout, once=True)
         elements = [(r, places[r]) for r in self.in_order(tile.layout, list(places))]
-        at_once = max(_STORES_AT_ONCE, self.invocations.width)
+        at_once = max(min(_STORES_AT_ONCE, _BYTES_STORED // s.memory.type.size_bytes), self.invocations.width)
         for begin in range(0, len(elements), at_once):
             some = [(at, tile.registers[r]) for r, at in elements[begin : begin + at_once]]
             for at, value in some:

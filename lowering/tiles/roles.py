@@ -11,6 +11,7 @@ from typing import Final
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import (
+    Access,
     ArrivalsSet,
     ArrivalsTell,
     ArrivalsWait,
@@ -22,6 +23,8 @@ from vyre_py.ir.language.nodes import (
     GridScan,
     Let,
     Load,
+    Memory,
+    MemoryStatement,
     Print,
     Return,
     Statement,
@@ -40,8 +43,9 @@ from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.boxes import BOTH, TURN, BoxRewrite, counter
 from vyre_py.lowering.tiles.grid_walk import GridWalk, in_bands
 from vyre_py.lowering.tiles.rings import Ring
+from vyre_py.lowering.tiles.viewed import splits
 
-__all__ = ["CLUSTER", "FEW_LOADS", "RoleRewrite"]
+__all__ = ["CLUSTER", "FEW_LOADS", "HELD", "RoleRewrite"]
 
 _APART: Final = (Return, GridScan, GridBarrier, UniformLoad, Assert, Print)  # which all invocations of a workgroup have to reach
 _WARPGROUP: Final = 128  # invocations
@@ -54,9 +58,10 @@ _TAKES_MORE: Final = frozenset({*TRANSCENDENTAL, "div"})
 # an H100 attention of heads of 128 over 2,048 keys goes from 0.95 to 0.98 of cuDNN by 128 keys a turn, over 8,192 by 64 from 0.81 to 0.76.
 _LONG_TURN: Final = 2 * 128**3
 FEW_LOADS: Final = 8  # of elements at once, beside many sums
-# Elements of sums, and of what is loaded at once beside them, that an invocation may have: nvJitLink gives all as many registers, 168, whatever it is asked for
-# here and there.
-_HELD: Final = 136
+_WORD_BYTES: Final = 4  # of a register
+# Registers of sums, and of what is loaded at once and ahead beside them, that an invocation may have: nvJitLink gives all as many registers, 168, whatever it
+# is asked for here and there.
+HELD: Final = 144
 
 _Copies = Callable[[For, Ring, Atom, Atom, Atom], None]  # of a loop and its ring: for a value of its variable, with its step, into the strips of a number
 
@@ -104,10 +109,9 @@ class RoleRewrite(BoxRewrite):
         products = [product for at in ring.products if isinstance(product := program.body[at], Tile)]
         # Functions of tiles take registers beside these; so do quotients of f32, of f64 where a kernel may not call anything.
         takes_more = any(isinstance(other, Let) and other.op.name in _TAKES_MORE and other.bound.type.is_tile for other in program.body)
-        # Beside sums few elements are loaded at once, and what follows is computed element by element.
-        beside = FEW_LOADS * sum(isinstance(other, TileLoad) and at not in ring.loads for at, other in enumerate(program.body))
-        held = sum([prod(product.bound.type.shape) for product in products]) // self.invocations.count + beside
-        if takes_more or any(map(_tells_all, program.body)) or held > _HELD:
+        # Beside sums few elements are loaded at once, and as many ahead; what follows is computed element by element.
+        held = sum([prod(product.bound.type.shape) for product in products]) // self.invocations.count + 2 * self._registers_beside()
+        if takes_more or any(map(_tells_all, program.body)) or held > HELD:
             return
         if not plain or plan.block_of(loop) >= 0 or not isinstance(s, For) or any(self._plan.lasting_variable(loop, product) is None for product in products):
             return
@@ -140,6 +144,25 @@ class RoleRewrite(BoxRewrite):
             ring.goes_on = True
             ring.arrivals = counter(ring.arrivals.name, ring)
             self._onward = _Fed(loop, ring, offsets)
+
+    def _beside(self) -> list[TileLoad]:
+        """The loads that no ring is filled by."""
+        copied = {at for ring in self._plan.rings.values() for at in (*ring.loads, *ring.staying)}
+        return [s for at, s in enumerate(self.program.body) if isinstance(s, TileLoad) and at not in copied]
+
+    def _registers_beside(self) -> int:
+        """The registers of what is loaded at once beside sums."""
+        words = [(s.memory.type.size_bytes, self._loaded_together(s.memory)) for s in self._beside()]
+        return sum([FEW_LOADS * size // _WORD_BYTES if size * together >= _WORD_BYTES else FEW_LOADS for size, together in words])
+
+    def _loaded_together(self, memory: Memory) -> int:
+        """How many neighbours a lane loads together of a buffer that is only read, by tiles that lie as sums do; 1 for any other."""
+        touching = [s for s in self.program.body if isinstance(s, MemoryStatement) and s.memory is memory]
+        loads = [s for s in touching if isinstance(s, TileLoad) and s.extents[-1] > 1 and s.bound.id in self._layouts.values]
+        held = min([self._layouts.values[s.bound.id].neighbours(s.shape, len(s.shape) - 1) for s in loads], default=1)
+        if memory.access is not Access.READ or len(loads) < len(touching) or not splits(memory, held):
+            return 1
+        return held if all(self._plan.multiple(s.indices[-1]) % held == 0 for s in loads) else 1
 
     def _depends(self, atoms: Sequence[Atom], query: str) -> bool:
         """Whether any of these is computed from a query, among others."""

@@ -224,17 +224,27 @@ def _warps(sums: Type, held: int = _HELD) -> tuple[int, int] | None:
     return min(fitting, key=lambda grid: (grid[0] * grid[1], m // grid[0] + n // grid[1]), default=None)
 
 
+def _loads_beside(program: Program) -> bool:
+    """Whether a tile as large as sums is loaded that is no factor of a product."""
+    sums = {s.result.type.shape for s in program.body if cores_take(s) and s.result is not None}
+    factors = {a.id for s in program.body if cores_take(s) for a in s.args[:2] if isinstance(a, Value)}
+    for s in reversed(program.body):
+        if isinstance(s, Tile) and s.op.name == "transpose" and s.bound.id in factors:
+            factors |= {a.id for a in s.args if isinstance(a, Value)}
+    return any(isinstance(s, TileLoad) and s.bound.id not in factors and s.bound.type.shape in sums for s in program.body)
+
+
 def invocations_for(program: Program, *, warpgroups: bool, unpacks: bool = False) -> int:
     """How many invocations the products of a Program on tensor cores need; 0 where it has none. Where the target has products of `warpgroups`, as many as
-    have 64 rows for each. One that `unpacks` floats of 8 bits, to multiply them as f16, needs registers for that."""
-    unpacked = unpacks and any(cores_take(s) and s.args[0].type.scalar.is_storage for s in program.body)
+    have 64 rows for each. What is loaded beside sums needs registers, and so do floats of 8 bits where the target `unpacks` these, to multiply them as f16."""
+    needs_more = _loads_beside(program) or (unpacks and any(cores_take(s) and s.args[0].type.scalar.is_storage for s in program.body))
     sums = [s.result.type for s in program.body if cores_take(s) and s.result is not None]
     rows = [type_.shape[0] for type_ in sums]
     if not sums:
         return WARP * max([layout.down * layout.across for s in program.body if (layout := lane_sums(s)) is not None], default=0)
     if warpgroups and rows and all(m % _WARPGROUP_ROWS == 0 and m // _WARPGROUP_ROWS * _WARPGROUP <= _MOST_WARPS for m in rows):
         return WARP * _WARPGROUP * max(rows) // _WARPGROUP_ROWS
-    grids = [(unpacked and _warps(type_, _HELD // 2)) or _warps(type_) for type_ in sums]
+    grids = [(needs_more and _warps(type_, _HELD // 2)) or _warps(type_) for type_ in sums]
     warps = max([prod(grid) for grid in grids if grid is not None], default=0)
     # Sums of several products are held at once, in whole rows where these are folded.
     more = 2 * warps

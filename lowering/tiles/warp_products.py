@@ -10,7 +10,7 @@ from vyre_py.ir.language.types import Type
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Shared
 from vyre_py.lowering.tiles.lane_products import LaneRewrite
-from vyre_py.lowering.tiles.rings import GROUP_BYTES, Strip
+from vyre_py.lowering.tiles.rings import GROUP_BYTES, Ring, Strip
 from vyre_py.lowering.tiles.tensor import DEEP_BYTES, HELD_BYTES, WARP, Accumulator, cores_take
 from vyre_py.lowering.tiles.tile_layout import Line
 
@@ -29,6 +29,8 @@ _Taken = tuple[list[list[Atom]], list[list[Atom]]]
 
 class WarpRewrite(LaneRewrite):
     """A Program with a plan of its rings, whose products of warps read strips of these, too."""
+
+    _unpacks = False  # whether products of floats of 8 bits are of f16
 
     def _bind_lanes(self) -> None:
         """Binds what lanes and warps need to know of their places, before all other statements."""
@@ -63,9 +65,8 @@ class WarpRewrite(LaneRewrite):
             due()
             self._multiply(take(self.for_(word(0), word(steps), word(1))), sums)
             self.end()
-        elif ring is not None and len(ring.products) == 1 and ring.ahead > 1 and all(strip.along_k for strip in ring.loads.values()):
-            # What a step takes is loaded before the step before it is computed, where places of rows take few registers. Copies come behind all loads, which
-            # would wait for them.
+        elif ring is not None and len(ring.products) == 1 and ring.ahead > 1 and self._has_room(s, ring):
+            # What a step takes is loaded before the step before it is computed. Copies come behind all loads, which would wait for them.
             taken = take(word(0))
             for step in range(steps):
                 following = take(word(step + 1)) if step + 1 < steps else taken
@@ -79,6 +80,12 @@ class WarpRewrite(LaneRewrite):
                 if not step:
                     due()
         return Shared((m, n), layout, {r: self.load(sums, (at,)) for r, at in places.items()})
+
+    def _has_room(self, s: Tile, ring: Ring) -> bool:
+        """Whether what a step takes may be loaded a step ahead: places of rows along k take few registers. Bytes that are copied one by one take a register
+        each, floats of 8 bits that are multiplied as f16 twice as many."""
+        one_by_one = not self._views and self._unpacks and s.args[0].type.scalar.is_storage
+        return not one_by_one and all(strip.along_k for strip in ring.loads.values())
 
     def _taking(self, s: Tile, layout: Accumulator) -> tuple[Callable[[Atom], _Taken], bool]:
         """What gives what a lane takes in a step along k, of 32 bytes, and whether lanes hold the first factor: then the step is a number."""

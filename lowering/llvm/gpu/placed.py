@@ -1,4 +1,4 @@
-"""Accesses of buffers, element by element, at addresses that the assembler computes, by instructions with a predicate.
+"""Accesses of buffers, element by element or by few neighbours, at addresses that the assembler computes, by instructions with a predicate.
 
 Kernels on tensor cores copy hundreds of elements by themselves where rows are not aligned. As blocks and addresses of LLVM's own these take it a second, most
 of that in its straight-line strength reduction, which compares each address with those before it; the assembler knows as much of them. Some together are one
@@ -16,10 +16,11 @@ from vyre_py.ir.language.types import Type
 from vyre_py.lowering.llvm.text import Writer
 from vyre_py.lowering.llvm.types import memory_type
 
-__all__ = ["TOGETHER", "WORD_BYTES", "Column", "Place", "load", "store", "store_words"]
+__all__ = ["TOGETHER", "TOGETHER_BYTES", "WORD_BYTES", "Column", "Place", "load", "load_together", "store", "store_words"]
 
 TOGETHER: Final = 16  # elements that one piece of inline assembly accesses, at most
 WORD_BYTES: Final = 4
+TOGETHER_BYTES: Final = (4, 8)  # of neighbours that are loaded together
 
 # Type in memory -> the constraint of its register, and what the register holds.
 _HELD: Final[Mapping[str, tuple[str, str]]] = {
@@ -89,6 +90,24 @@ def load(w: Writer, type_: Type, places: Sequence[Place], inside: Sequence[str])
     loaded = w.let(f'call {result} asm "{{ {" ".join(lines)} }}", "{registers}"({", ".join(given)})')
     found = [loaded] if count == 1 else [w.let(f"extractvalue {result} {loaded}, {k}") for k in range(count)]
     return found if held == memory else [w.let(f"trunc {held} {one} to {memory}") for one in found]
+
+
+def load_together(w: Writer, type_: Type, place: Place, inside: str, width: int) -> str:
+    """A vector of `width` neighbours of a buffer that nothing writes, zero where the i1 `inside` is false, unless that is "", or where their column is outside.
+    It stays behind the stores before it: what never changes the assembler loads as early as it has registers for, and earlier, beside sums that fill them."""
+    bits, flag = 8 * place.size_bytes, w.shared(f"zext i1 {inside} to i32") if inside else "1"
+    register, held = _HELD[f"i{bits}"]
+    test, operands, given = "setp.ne.u32 %in, $3, 0;", f"{place.operands()}, i32 {flag}", f"={register},{place.constraints()},r"
+    if (column := place.column) is None:
+        text = f".reg .pred %in; {place.address(1)} {test} mov.b{bits} $0, 0; @%in ld.global.b{bits} $0, [%at];"
+    else:
+        sums = f".reg .b32 %column, %place; add.u32 %column, $4, {column.beyond}; add.u32 %place, $2, $4;"
+        test = f".reg .pred %in; {test} setp.lt.and.u32 %in, %column, $5, %in;"
+        beyond = column.beyond * place.size_bytes
+        text = f"{sums} {test} {place.address(1, '%place')} mov.b{bits} $0, 0; @%in ld.global.b{bits} $0, [%at + {beyond}];"
+        given, operands = f"{given},r,r", f"{operands}, i32 {column.first}, i32 {column.extent}"
+    loaded = w.let(f'call {held} asm "{{ {text} }}", "{given}"({operands})')
+    return w.let(f"bitcast {held} {loaded} to <{width} x {memory_type(type_)}>")
 
 
 def store_words(w: Writer, words: Sequence[str], place: Place, inside: str) -> None:

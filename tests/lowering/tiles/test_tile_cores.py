@@ -105,6 +105,28 @@ def test_others_may_copy_than_compute(launched: int, depth: int, turned: bool) -
     assert np.array_equal(arrays["c"], (a @ b).astype(vp.bf16.dtype))
 
 
+# What is added, the elements of what is, the tile of two warps' or warpgroups' products, whether these compute.
+BESIDE = [
+    ({"bias": True, "residual": True}, vp.bf16, (128, 128, 64), False), ({"residual": True}, vp.f32, (128, 64, 64), True),
+    ({"bias": True, "residual": True, "activation": "relu"}, vp.f16, (128, 64, 64), True), ({"bias": True}, vp.f32, (64, 64, 64), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("finish", "to", "tile", "warpgroups"), BESIDE, ids=str)
+def test_what_is_added_to_products_is_right(finish: dict[str, Any], to: Type, tile: tuple[int, int, int], warpgroups: bool, form: str) -> None:
+    """It is loaded beside sums, by neighbours where rows are whole groups of them, and ahead of the stores of those before; edges of tiles as well."""
+    program = for_rings(vp.ops.matmul(vp.bf16, to, tiles=tile, **finish), "the oracle", 224 << 10, warpgroups=warpgroups, **FORMS[form])
+    (m, n), k, rng = (tile[0] + 12, tile[1] + 24) if form != "any" else (tile[0] + 3, tile[1] + 5), 72, np.random.default_rng(23)
+    shapes = {"a": (m, k), "b": (k, n), **({"bias": (n,)} if "bias" in finish else {}), **({"residual": (m, n)} if "residual" in finish else {})}
+    given = {name: rng.integers(-4, 5, shape).astype(np.float32) for name, shape in shapes.items()}
+    arrays = {name: array.astype(vp.bf16.dtype if name in "ab" else to.dtype) for name, array in given.items()} | {"c": np.full((m, n), 77).astype(to.dtype)}
+    run(program, viewed(program, arrays), {"m": m, "n": n, "k": k}, *([3] if walks_grid(program) else []))
+    meant = given["a"] @ given["b"] + given.get("bias", 0)
+    meant = (np.maximum(meant, 0) if "activation" in finish else meant) + given.get("residual", 0)
+    assert np.array_equal(arrays["c"], meant.astype(to.dtype))
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("turn_b", [False, True])
 @pytest.mark.parametrize("turn_a", [False, True])

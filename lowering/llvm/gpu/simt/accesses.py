@@ -97,7 +97,10 @@ class Accesses:
         def read() -> str:
             return w.let(f"freeze {many} {w.let(f'load {many}, {self._elements.row(index, s, row)}{self._unchanged(s.memory)}')}")
 
-        loaded = self._elements.guarded(s, self._elements.row_proven(index, s), read, (many, "zeroinitializer"))
+        if "readonly" in self._parameters.promises(s.memory) and self._elements.is_placed_row(s, row):
+            loaded = placed.load_together(w, s.memory.type, *self._elements.place(index, s, row.width), row.width)
+        else:
+            loaded = self._elements.guarded(s, self._elements.row_proven(index, s), read, (many, "zeroinitializer"))
         for number, lane in enumerate(row.lanes, index):
             one = w.let(f"extractelement {many} {loaded}, i32 {lane}")
             self._names.values[self._program.body[number].bound.id] = w.let(f"icmp ne {type_} {one}, 0") if s.memory.type.kind is Kind.BOOL else one

@@ -13,7 +13,7 @@ from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.passes import Optimised
 from vyre_py.lowering.llvm import addressing
 from vyre_py.lowering.llvm.addressing import inside, offset
-from vyre_py.lowering.llvm.gpu.placed import Column, Place
+from vyre_py.lowering.llvm.gpu.placed import TOGETHER_BYTES, Column, Place
 from vyre_py.lowering.llvm.gpu.simt.names import Names
 from vyre_py.lowering.llvm.gpu.tensor_cores import uses_tensor_cores
 from vyre_py.lowering.llvm.text import Writer
@@ -127,15 +127,20 @@ class Elements:
         axes = self.axes(s)
         return Place(s.memory.type.size_bytes, self._bases[s.memory], *addressing.number(self._w, *axes)), inside(self._w, *axes, self._proven[index])
 
-    def place(self, index: int, s: MemoryStatement) -> tuple[Place, str]:
-        """Where such an element is; and whether it is inside, as far as its column does not say so."""
-        w, proven, last = self._w, self._proven[index], s.memory.rank - 1
+    def is_placed_row(self, s: MemoryStatement, row: Row) -> bool:
+        """Whether a row of a buffer is loaded so."""
+        return s.memory.space is Space.BUFFER and self._by_cores and s.memory.rank > 1 and row.size_bytes(s) in TOGETHER_BYTES
+
+    def place(self, index: int, s: MemoryStatement, width: int = 1) -> tuple[Place, str]:
+        """Where such an element is, or the group of `width` that the last axis has; and whether it is inside, as far as its column does not say so."""
+        w, proven, count = self._w, self._proven[index], s.memory.rank - (width > 1)
         indices, types, extents, wide = self.axes(s)
-        if wide or proven >> last or types[last] is not u32 or not WIDE_TYPES.isdisjoint(types):
-            return self.whole_place(index, s)
+        indices, types, extents, last, size = indices[:count], types[:count], extents[:count], count - 1, width * s.memory.type.size_bytes
+        if wide or proven >> last & 1 or types[last] is not u32 or not WIDE_TYPES.isdisjoint(types):
+            number = addressing.number(w, indices, types, extents, wide)
+            return Place(size, self._bases[s.memory], *number), inside(w, indices, types, extents, wide, proven)
         row, column = addressing.number(w, [*indices[:last], "0"], types, extents, wide), Column(*self._apart(s.indices[last]), extents[last])
-        place = Place(s.memory.type.size_bytes, self._bases[s.memory], *row, column)
-        return place, inside(w, indices[:last], types[:last], extents[:last], wide, proven)
+        return Place(size, self._bases[s.memory], *row, column), inside(w, indices[:last], types[:last], extents[:last], wide, proven)
 
     def _apart(self, index: Atom) -> tuple[str, int]:
         """A u32 as one that neighbours share, and how far beyond it lies."""
