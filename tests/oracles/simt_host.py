@@ -20,11 +20,12 @@ from warp import WARP, exchanged
 from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.ir.language.dims import evaluate_dim
 from vyre_py.ir.language.nodes import Param
-from vyre_py.lowering.layout import SlotKind, lay_out
+from vyre_py.lowering.layout import SlotKind
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
 from vyre_py.lowering.llvm.gpu.simt.kernel import write_kernel
 from vyre_py.lowering.llvm.text import ModuleText
 from vyre_py.lowering.options import CompileOptions
+from vyre_py.lowering.views import layout_of
 
 _REGISTERS = ["tid.x", "tid.y", "tid.z", "ctaid.x", "ctaid.y", "ctaid.z", "nctaid.x", "nctaid.y", "nctaid.z"]
 _SIZES = {"ptr": 8, "i64": 8, "i32": 4}
@@ -205,7 +206,7 @@ def run(
     text, shared_bytes = host_text(optimised, options, coarsened)
     waits = "call void %wait()" in text or "call i32 %exchange(" in text
     _, kernel = _compiled(text, opt)
-    layout = lay_out(program, options)
+    layout = layout_of(optimised, options)
     shape = program.grid if coarsened is None else coarsened.optimised.program.grid
     extents = [evaluate_dim(e, sizes) for e in shape.extents]
     grid = grid or [-(-e // w) if shape.over else e for e, w in zip(extents, program.workgroup, strict=True)]

@@ -14,9 +14,9 @@ from vyre_py.drivers.pipeline import Pipeline
 from vyre_py.ir.language.dims import Dim, evaluate_dim
 from vyre_py.ir.language.program import Program
 from vyre_py.lowering.compile import prepare
-from vyre_py.lowering.layout import lay_out
 from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import Target
+from vyre_py.lowering.views import layout_of
 
 __all__ = ["WalkedDevice", "walked_kernel"]
 
@@ -40,7 +40,7 @@ def walked_kernel(program: Program, options: CompileOptions) -> tuple[int, Calla
     prepared = prepare(program, Target("ptx", "sm_90"), options)
     text, shared_bytes = simt_host.host_text(prepared, options)
     engine, kernel = simt_host._compiled(text, 2)
-    layout, workgroup = lay_out(prepared.program, options), prepared.program.workgroup
+    layout, workgroup = layout_of(prepared, options), prepared.program.workgroup
 
     def run(block: bytes) -> None:
         sizes = {}
