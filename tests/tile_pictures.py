@@ -170,7 +170,7 @@ def roles() -> str:
 
 
 def rates() -> str:
-    """What the steps of the page come to on an H200: the committed figures."""
+    """What the steps of the page come to on an H100: the committed figures."""
     text = (ROOT / "docs" / "beside" / "figures.md").read_text(encoding="utf-8")
 
     def row(name: str) -> tuple[float, float]:
@@ -180,13 +180,13 @@ def rates() -> str:
         rate, share = [float(one.split("/")[-1].replace(",", "")) for one in found.groups()]
         return rate, rate / share
 
-    (warps, _), (groups, peer), (tf32, tf32_peer) = row("8192^3, transposed, by code for sm_80"), row("8192^3"), row("8192^3, transposed, f32 (tf32)")
+    (warps, _), (groups, peer), (tf32, tf32_peer) = row("8192^3, by code for sm_80"), row("8192^3"), row("8192^3, transposed, f32 (tf32)")
     bars = [
         ("bf16, mma.sync: code for sm_80", warps, LIGHT), ("bf16, wgmma: code for sm_90a", groups, DARK), ("bf16, PyTorch with cuBLAS", peer, WARM),
         ("tf32, wgmma: code for sm_90a", tf32, DARK), ("tf32, PyTorch with cuBLAS", tf32_peer, WARM),
     ]  # fmt: skip
     picture = Picture(700, 40 + 34 * len(bars), "Rates of the steps")
-    picture.text(20, 22, "8192^3, second factor transposed, TFLOP/s on one H200: python -m tests.bench.cuda --only matmul")
+    picture.text(20, 22, "8192^3, second factor transposed, TFLOP/s on one H100: python -m tests.bench.cuda --only matmul")
     for number, (name, rate, fill) in enumerate(bars):
         picture.text(20, 54 + 34 * number, name)
         picture.box(230, 38 + 34 * number, 400 * rate / max(rate for _, rate, _ in bars), 24, fill)
