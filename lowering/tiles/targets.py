@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 from typing import Final
 
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.nodes import TARGET_KINDS, BoxCopy, Statement, Tile
+from vyre_py.ir.language.nodes import TARGET_KINDS, BoxCopy, End, For, Loop, Set, Statement, Tile, Var
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS, modelled_product
 from vyre_py.ir.language.types import f64
@@ -33,6 +34,7 @@ __all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
 _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
 _WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
+_REGISTER_BYTES: Final = 256 << 10  # of a multiprocessor, where a workgroup runs, on all GPUs from sm_50 on
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
 _UNPACKING: Final = range(90, 120)  # generations for which the assembler has `mma.sync` of floats of 8 bits compute f16
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
@@ -44,6 +46,7 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
     of = generation(target.arch)
     if of != _MODELLED and (missing := [Missing(s.op.name, program.place(k), "sm_90 has it") for k, s in enumerate(program.body) if is_modelled(s)]):
         raise Unsupported(target.name, missing)
+    _require_registers(program, target)
     if of < BYTE_FLOATS_SINCE:
         program = _multiplied_plainly(program, lambda s: s.args[0].type.scalar.is_storage)
     if options.workgroup is None and of >= min(_RING_BYTES):
@@ -59,6 +62,29 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
         return _invocations(program, target, options, _TILE_BYTES, lanes=WARP)
     # A launch takes either form, with as many invocations.
     return (check(wide), *_invocations(program, target, replace(options, workgroup=wide.workgroup), _TILE_BYTES, lanes=WARP))
+
+
+def _require_registers(program: Program, target: Target) -> None:
+    """Refuses loops whose tiles, in variables that their turns set, leave no register for what a turn computes: they would go through memory each turn."""
+    types = {s.variable.id: s.variable.type for s in program.body if isinstance(s, Var) and s.variable.type.is_tile}
+    missing, opened = [], list[tuple[int, set[int], set[int]]]()  # each open loop: its statement, what is declared in it, and what of before it sets
+    for index, s in enumerate(program.body):
+        if isinstance(s, (For, Loop)):
+            opened.append((index, set(), set()))
+        elif opened and isinstance(s, Var):
+            opened[-1][1].add(s.variable.id)
+        elif opened and isinstance(s, Set) and s.variable.id in types:
+            for _, own, kept in reversed(opened):
+                if s.variable.id in own:
+                    break
+                kept.add(s.variable.id)
+        elif opened and isinstance(s, End) and program.match[opened[-1][0]] == index:
+            begin, _, kept = opened.pop()
+            if (taken := sum([prod(types[one].shape) * types[one].scalar.size_bytes for one in kept])) >= _REGISTER_BYTES:
+                what = f"a loop that keeps tiles of {taken} bytes from turn to turn, of {_REGISTER_BYTES} in the registers of a multiprocessor,"
+                missing.append(Missing(what, program.place(begin), "use smaller tiles"))
+    if missing:
+        raise Unsupported(target.name, missing)
 
 
 def _most_bytes(target: Target) -> int:

@@ -19,9 +19,11 @@ from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
+from vyre_py.lowering.options import CompileOptions
 from vyre_py.lowering.target import parse_target
 from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
+from vyre_py.lowering.tiles.targets import ptx_tiles
 
 LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
 
@@ -376,6 +378,23 @@ def test_a_depth_that_does_not_fit_says_what_does() -> None:
     with pytest.raises(Unsupported, match=r"a loop whose factors take 6 times \d+ bytes of workgroup memory, of \d+, at .*\(ask for pipeline\(5\), or use"):
         compiled(program, "compute_80")
     assert compiled(program, "compute_90a") and compiled(program, "compute_75")
+
+
+@pytest.mark.parametrize("arch", ["compute_75", "compute_80", "compute_90a"])
+def test_a_loop_that_keeps_more_than_the_registers_says_what_it_takes(arch: str) -> None:
+    """Of 65,536 registers the sums of 256 by 256 are all."""
+    with pytest.raises(Unsupported, match=r"a loop that keeps tiles of 262144 bytes from turn to turn, of 262144 in the registers.*use smaller tiles"):
+        compiled(matmul(vp.bf16, 256, 256, 64), arch)
+
+
+def test_what_is_declared_in_a_turn_is_not_kept_by_the_loop() -> None:
+    lines = (
+        "buffer x: f32[n, n] read", "buffer y: f32[n, n] write",
+        "for i in 0..n step 8 {", "var large: tile(f32, 256, 256) = x[i : 256, 0 : 256]",
+        "if i > 8 {", "large = large * 2.0", "}", "y[i : 256, 0 : 256] = large", "}",
+    )  # fmt: skip
+    program = vp.Program.from_text("program turns(n) tiles grid(1) {\n" + "\n".join(lines) + "\n}")
+    assert ptx_tiles(program, parse_target("compute_80"), CompileOptions())
 
 
 def test_folds_that_have_no_room_say_what_they_take() -> None:
