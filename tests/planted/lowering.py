@@ -219,7 +219,7 @@ HOST: Final = (
         "shift_unmasked",
         "The count of a shift is not masked by the width.",
         "vyre_py.lowering.llvm.ops",
-        'count = w.let(f"and {type_} {args[1]}, {integer(t.bits - 1, t.bits, width)}")',
+        'count = str(int(args[1]) & (t.bits - 1)) if known else w.let(f"and {type_} {args[1]}, {integer(t.bits - 1, t.bits, width)}")',
         "count = args[1]",
         Suite("test_cpu_types.py::test_ops_of_scalars", "i32"),
     ),
