@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -12,10 +12,10 @@ from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.uniformity import analyse
 from vyre_py.ir.imports import importing
-from vyre_py.ir.language.nodes import TARGET_KINDS, BoxCopy, End, For, Loop, Set, Statement, Tile, Var
+from vyre_py.ir.language.nodes import TARGET_KINDS, BoxCopy, End, For, Let, Loop, Set, Statement, Tile, Value, Var
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tile_ops import TILE_OPS, modelled_product
-from vyre_py.ir.language.types import f64
+from vyre_py.ir.language.types import Type, f64
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.options import CompileOptions
@@ -35,6 +35,7 @@ _TILE_BYTES: Final = 48 << 10
 _WGSL_TILE_BYTES: Final = 16 << 10
 _WGSL_ELEMENT_BYTES: Final = 4  # what an element takes there at least
 _REGISTER_BYTES: Final = 256 << 10  # of a multiprocessor, where a workgroup runs, on all GPUs from sm_50 on
+_BY_ELEMENT: Final = frozenset({"fill", "iota"})  # what has no element before it is asked for
 _MODELLED: Final = 90  # the generation whose tensor cores `mma_sm90` is
 _UNPACKING: Final = range(90, 120)  # generations for which the assembler has `mma.sync` of floats of 8 bits compute f16
 # What a workgroup may have, by the generation from which on it may: programs for tensor cores have one or two workgroups a multiprocessor.
@@ -65,9 +66,22 @@ def ptx_tiles(program: Program, target: Target, options: CompileOptions) -> Sequ
 
 
 def _require_registers(program: Program, target: Target) -> None:
-    """Refuses loops whose tiles, in variables that their turns set, leave no register for what a turn computes: they would go through memory each turn."""
+    """Refuses what has to hold so many elements at once that no register is left for what is computed: they would go through memory."""
+    told = [*_kept_by_loops(program), *_kept_over_folds(program)]
+    found = [(what, index, taken) for what, index, taken in told if taken >= _REGISTER_BYTES]
+    if found:
+        room = f"of {_REGISTER_BYTES} in the registers of a multiprocessor,"
+        raise Unsupported(target.name, [Missing(f"{what} of {taken} bytes, {room}", program.place(at), "use smaller tiles") for what, at, taken in found])
+
+
+def _tile_bytes(type_: Type) -> int:
+    return prod(type_.shape) * type_.scalar.size_bytes
+
+
+def _kept_by_loops(program: Program) -> Iterator[tuple[str, int, int]]:
+    """Each loop, with the bytes of the variables of tiles that its turns set, and that are declared before it."""
     types = {s.variable.id: s.variable.type for s in program.body if isinstance(s, Var) and s.variable.type.is_tile}
-    missing, opened = [], list[tuple[int, set[int], set[int]]]()  # each open loop: its statement, what is declared in it, and what of before it sets
+    opened: list[tuple[int, set[int], set[int]]] = []  # each open loop: its statement, what is declared in it, and what of before it sets
     for index, s in enumerate(program.body):
         if isinstance(s, (For, Loop)):
             opened.append((index, set(), set()))
@@ -80,11 +94,28 @@ def _require_registers(program: Program, target: Target) -> None:
                 kept.add(s.variable.id)
         elif opened and isinstance(s, End) and program.match[opened[-1][0]] == index:
             begin, _, kept = opened.pop()
-            if (taken := sum([prod(types[one].shape) * types[one].scalar.size_bytes for one in kept])) >= _REGISTER_BYTES:
-                what = f"a loop that keeps tiles of {taken} bytes from turn to turn, of {_REGISTER_BYTES} in the registers of a multiprocessor,"
-                missing.append(Missing(what, program.place(begin), "use smaller tiles"))
-    if missing:
-        raise Unsupported(target.name, missing)
+            yield "a loop that keeps from turn to turn tiles", begin, sum([_tile_bytes(types[one]) for one in kept])
+
+
+def _kept_over_folds(program: Program) -> Iterator[tuple[str, int, int]]:
+    """Each tile that is there before a fold or a scan and used behind it, where every element of it is needed first, with the bytes that it, or what it is
+    computed from element by element, takes."""
+    made: dict[int, tuple[int, int]] = {}  # each tile: the statement that makes it, and its bytes
+    last: dict[int, int] = {}
+    fold, folds = len(program.body), [0] * len(program.body)  # each statement -> the next one that folds
+    for index in range(len(program.body) - 1, -1, -1):
+        folds[index], s = fold, program.body[index]
+        fold = index if isinstance(s, Tile) and s.op.fold else fold
+    for index, s in enumerate(program.body):
+        used = [a.id for a in s.args if isinstance(a, Value) and a.id in made]
+        last |= dict.fromkeys(used, index)
+        if s.result is not None and s.result.type.is_tile:
+            own = _tile_bytes(s.result.type)
+            by_element = isinstance(s, Let) or (isinstance(s, Tile) and s.op.name in _BY_ELEMENT)
+            made[s.result.id] = index, min(own, sum([made[one][1] for one in used])) if by_element else own
+    for one, (index, taken) in made.items():
+        if folds[index] < last.get(one, 0):
+            yield "a fold or scan that keeps for later a tile", folds[index], taken
 
 
 def _most_bytes(target: Target) -> int:

@@ -49,8 +49,9 @@ def matmul(
     All is computed in f32, of f64 in f64, and rounded to `to` once; sums of integers are exact modulo 2^32. Each element of a b is a chain of fused
     multiply-adds in order of k, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their own order, of f32 take the
     upper 19 bits (tf32), and of products of f8 on sm_90a keep sums of 14 bits: it is true unless given for types of 8 and 16 bits. `tiles` is a name in
-    `TILES`, of which "large" goes half as deep for elements of 4 bytes, or a shape (rows, columns, depth); unless given it is "medium" with `tensor` and
-    "small" without, which fit every machine, or what is fast `on` a device or target ("sm_90"), where factors of 8 bits that lie along k go 128 deep.
+    `TILES`, of which "large" goes half as deep for elements of 4 bytes, and whose sums of f64 have no room in a GPU's registers, or a shape (rows, columns,
+    depth); unless given it is "medium" with `tensor` and "small" without, which fit every machine, or what is fast `on` a device or target ("sm_90"), where
+    factors of 8 bits that lie along k go 128 deep.
     `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied ahead; 0 leaves it to the compiler.
 
     Raises ValidationError B108 at the caller's line for other types, names, shapes and stages.

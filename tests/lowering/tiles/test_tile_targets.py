@@ -383,7 +383,7 @@ def test_a_depth_that_does_not_fit_says_what_does() -> None:
 @pytest.mark.parametrize("arch", ["compute_75", "compute_80", "compute_90a"])
 def test_a_loop_that_keeps_more_than_the_registers_says_what_it_takes(arch: str) -> None:
     """Of 65,536 registers the sums of 256 by 256 are all."""
-    with pytest.raises(Unsupported, match=r"a loop that keeps tiles of 262144 bytes from turn to turn, of 262144 in the registers.*use smaller tiles"):
+    with pytest.raises(Unsupported, match=r"a loop that keeps from turn to turn tiles of 262144 bytes, of 262144 in the registers.*use smaller tiles"):
         compiled(matmul(vp.bf16, 256, 256, 64), arch)
 
 
@@ -395,6 +395,29 @@ def test_what_is_declared_in_a_turn_is_not_kept_by_the_loop() -> None:
     )  # fmt: skip
     program = vp.Program.from_text("program turns(n) tiles grid(1) {\n" + "\n".join(lines) + "\n}")
     assert ptx_tiles(program, parse_target("compute_80"), CompileOptions())
+
+
+@pytest.mark.parametrize(
+    ("behind", "refused"),
+    [
+        ("y[0 : 256, 0 : 256] = t - m", True),  # as it was loaded
+        ("y[0 : 256, 0 : 256] = t * 2.0 - m", True),  # and what is computed from that
+        ("y[0 : 256, 0 : 1] = m", False),
+        ("y[0 : 256, 0 : 256] = cast(iota(1, 256, 256), f32) - m", False),
+        ("y[0 : 256, 0 : 256] = cast(u, f32) - m", False),  # a quarter of the bytes
+    ],
+)
+def test_a_fold_keeps_what_is_used_behind_it(behind: str, refused: bool) -> None:
+    lines = (
+        "buffer x: f32[n, n] read", "buffer b: u8[n, n] read", "buffer y: f32[n, n] write", "let u = b[0 : 256, 0 : 256]", "let t = x[0 : 256, 0 : 256]",
+        "let m = reduce_max(t, 1)", behind,
+    )  # fmt: skip
+    program = vp.Program.from_text("program fold(n) tiles grid(1) {\n" + "\n".join(lines) + "\n}")
+    if not refused:
+        assert ptx_tiles(program, parse_target("compute_80"), CompileOptions())
+        return
+    with pytest.raises(Unsupported, match=r"a fold or scan that keeps for later a tile of 262144 bytes, of 262144 in the registers.*use smaller tiles"):
+        compiled(program, "compute_80")
 
 
 def test_folds_that_have_no_room_say_what_they_take() -> None:
