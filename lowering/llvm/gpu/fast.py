@@ -24,6 +24,7 @@ from vyre_py.ir.math.builder import float_
 from vyre_py.ir.math.words import with_sign_of
 from vyre_py.ir.passes.lets import rewrite_lets
 from vyre_py.lowering.llvm.conversions import cast
+from vyre_py.lowering.llvm.gpu.architectures import generation
 from vyre_py.lowering.llvm.idioms import Emitter
 from vyre_py.lowering.llvm.ops import EMITTERS
 from vyre_py.lowering.llvm.text import Writer
@@ -153,7 +154,7 @@ _NARROW: Final = (f16, bf16)
 def approximate(program: Program, target: Target, *, asked: bool = False) -> Program:
     """The Program with ops replaced by their fast forms on a PTX target, those alone that it has `asked` for one by one (`fast_exp`) or all; the same object
     where no op has one. Takes scalars only."""
-    lacking = {"tanh"} if int(target.arch.strip("smaf_")) < _TANH_SINCE else set()
+    lacking = {"tanh"} if generation(target.arch) < _TANH_SINCE else set()
 
     def wanted(let: Let) -> bool:
         name = let.op.approximates or ("" if asked else let.op.name)

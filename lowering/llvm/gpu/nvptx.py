@@ -20,7 +20,7 @@ from vyre_py.lowering.coarsen import Coarsened, aligned, coarsen
 from vyre_py.lowering.errors import Missing, ToolchainError, Unsupported
 from vyre_py.lowering.exact import is_exact
 from vyre_py.lowering.llvm.gpu import dependent
-from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES
+from vyre_py.lowering.llvm.gpu.architectures import ARCHITECTURES, generation
 from vyre_py.lowering.llvm.gpu.async_copies import copies_ahead
 from vyre_py.lowering.llvm.gpu.fast import INSTRUCTIONS
 from vyre_py.lowering.llvm.gpu.grid_scan import columns_of
@@ -101,12 +101,12 @@ def _initialize() -> None:
     keep_heap()
 
 
-def assemble(written: ModuleText, arch: str, level: int, generation: int) -> str:
+def assemble(written: ModuleText, arch: str, level: int, codegen_level: int) -> str:
     """The PTX of a module for an architecture of `ARCHITECTURES`; the levels, 0 to 3, are of LLVM's passes and of its code generation.
     Raises ToolchainError with the text that LLVM refuses."""
     _initialize()
     size = measure(str(written))
-    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=size.generation(generation))
+    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=arch, opt=size.generation(codegen_level))
     written.heads = [f'target datalayout = "{machine.target_data}"', f'target triple = "{_TRIPLE}"']
     text = str(written)
 
@@ -138,7 +138,7 @@ def _accept(optimised: Optimised, target: Target, options: CompileOptions) -> No
     honoured = {"workgroup", "codegen", "opt", "debug", "interruptible", "persistent", "indirect", "dependent", "boxes"}
     options.refuse(who, frozenset(honoured), numerics=("strict", "fast"))
     missing: list[Missing] = []
-    if options.dependent and int(target.arch.strip("smaf_")) < dependent.SINCE:
+    if options.dependent and generation(target.arch) < dependent.SINCE:
         missing.append(Missing("option dependent=True", help=f"sm_{dependent.SINCE} and newer have it"))
     if options.boxes and target.arch not in WITH_WARPGROUPS.values():
         known = ", ".join(WITH_WARPGROUPS.values())
@@ -174,23 +174,23 @@ class _Written:
     entries: tuple[Entry, ...]
     workgroup_bytes: int
     level: int
-    generation: int
+    codegen_level: int
 
 
 def _written(optimised: Optimised, target: Target, options: CompileOptions) -> _Written:
     module, symbol = _module(options), symbol_of(optimised.program)
     entries = [Entry(symbol)]
     better = _better(optimised, options)
-    level, generation = _levels(optimised, next(iter(better.values()), None), options)
+    level, codegen_level = _levels(optimised, next(iter(better.values()), None), options)
     unchanged = level == _STRAIGHT and options.codegen == "llvm"
     write = partial(write_kernel, module=module, options=options, flush=_is_fast(optimised, options), says_unchanged=unchanged)
-    if options.codegen == "llvm" and int(target.arch.strip("smaf_")) >= neighbouring_adds.SINCE:
+    if options.codegen == "llvm" and generation(target.arch) >= neighbouring_adds.SINCE:
         write = partial(write, adds_for_neighbours=True)
     workgroup_bytes = write(optimised, symbol=symbol)
     for number, (name, coarsened) in enumerate(better.items()):
         entries.insert(number, Entry(f"{symbol}_{name}", coarsened.needs, coarsened.elements, _details(coarsened, optimised.program)))
         workgroup_bytes = max(workgroup_bytes, write(optimised, symbol=entries[number].symbol, coarsened=coarsened))
-    return _Written(module, tuple(entries), workgroup_bytes, level, generation)
+    return _Written(module, tuple(entries), workgroup_bytes, level, codegen_level)
 
 
 def llvm_text(optimised: Optimised, target: Target, options: CompileOptions) -> str:
@@ -247,10 +247,10 @@ def _levels(optimised: Optimised, coarsened: Coarsened | None, options: CompileO
 
 def prepare() -> None:
     """Has LLVM make ready what the first compilation would otherwise wait for."""
-    for level, generation in ((_STRAIGHT, 0), (3, 3)):
+    for level, codegen_level in ((_STRAIGHT, 0), (3, 3)):
         module = ModuleText()
         module.functions.append("define ptx_kernel void @nothing() {\n  ret void\n}")
-        assemble(module, "sm_90", level, generation)
+        assemble(module, "sm_90", level, codegen_level)
 
 
 def _machine_code(ptx: str, size: Size, target: Target, options: CompileOptions, program: Program, workgroup_bytes: int) -> Image:
@@ -288,7 +288,7 @@ def lower(optimised: Optimised, target: Target, options: CompileOptions) -> Lowe
 
             ptx = libnvvm.assemble(written.module, target.arch, options.opt, fast=fast)
         else:
-            ptx = assemble(written.module, target.arch, written.level, written.generation)
+            ptx = assemble(written.module, target.arch, written.level, written.codegen_level)
     images: tuple[Image, ...] = (Image("ptx", ptx.encode()),)
     size = measure(ptx)
     if target.cubin:
