@@ -23,16 +23,9 @@ from vyre_py.cli import doctor
 FIRST = list(blocks(ROOT / "docs" / "start" / "first-program.md"))
 AXPY = next(block.body for block in FIRST if block.body.startswith("program axpy"))
 BUILD = next(block.body for block in FIRST if block.language == "python")
-# What the guide says of them: the first lacks a barrier, the second reads one element further than it writes.
-TILE = """program tile(n) workgroup(64) {
-  buffer x: f32[n] read
-  buffer y: f32[n] write
-  workgroup w: f32[64]
-  w[local_index] = x[global_id.x]
-  y[global_id.x] = w[63 - local_index]
-}
-"""
-DIFFERENCE = TILE.replace("f32[64]", "f32[65]").replace("  y[", "  barrier\n  y[").replace("w[63 - local_index]", "w[local_index + 1] - w[local_index]")
+# The guide's Programs that do wrong: each begins with its file's name.
+WRONG = list(blocks(ROOT / "docs" / "guide" / "when-something-is-wrong.md"))
+FILES = {block.body.split(maxsplit=2)[1]: block.body for block in WRONG if block.body.startswith("// ")}
 C_PAGES = {"drivers/C_ABI.md": 2, "docs/guide/other-libraries.md": 1}
 JAVASCRIPT = ROOT / "drivers" / "wgpu" / "README.md"
 
@@ -51,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VYRE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor, "PROBES", {name: doctor.PROBES[name] for name in ("cpu", "reference")})  # the others have tests of their own
-    for name, text in {"axpy.vir": AXPY, "build.py": BUILD, "tile.vir": TILE, "difference.vir": DIFFERENCE, "trace.json": "[]"}.items():
+    for name, text in {"axpy.vir": AXPY, "build.py": BUILD, "trace.json": "[]", **FILES}.items():
         (tmp_path / name).write_text(text, "utf-8")
     np.save(tmp_path / "x.npy", np.ones(64, np.float32))
     return tmp_path

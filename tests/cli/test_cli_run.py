@@ -21,8 +21,6 @@ from axpy import TEXT as AXPY
 from children import child_environment
 from command_line import said, told
 from device_kinds import need_nvdisasm, need_nvjitlink, open_device
-from site_pages import blocks
-from tree import ROOT
 
 import vyre_py as vp
 from vyre_py.__main__ import main
@@ -546,20 +544,6 @@ RACE = """program race(n) workgroup(64) {
   x[global_id.x] = w[63 - local_id.x]
 }
 """
-
-
-def test_the_guide_shows_what_run_says(capsys: pytest.CaptureFixture[str]) -> None:
-    np.save("x.npy", np.ones(128, np.float32))
-    shown = 0
-    for block in blocks(ROOT / "docs" / "guide" / "when-something-is-wrong.md"):
-        head, _, rest = block.body.partition("\n")
-        if head.startswith("// "):
-            Path(head.removeprefix("// ")).write_text(block.body, encoding="utf-8")
-        elif head.startswith("$ python -m vyre_py "):
-            status, _, err = said(capsys, *head.split()[4:])
-            assert status == 1 and err.startswith(rest), err
-            shown += 1
-    assert shown == 2
 
 
 def test_run_finds_a_missing_barrier(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,9 +83,10 @@ def together(path: Path, log_path: Path, clears: int) -> None:
 
 
 def kills(path: Path, kills_wanted: int) -> None:
-    """Writers that are killed with SIGKILL at any moment of writing, locking, trimming and setting aside."""
-    moments = random.Random(17)
-    for _ in range(kills_wanted):
+    """Writers that are killed with SIGKILL at any moment of writing, locking, trimming and setting aside: so many, and until one left half a file."""
+    moments, killed = random.Random(17), 0
+    while killed < kills_wanted or not any(path.glob("tmp-*")):
+        killed += 1
         child = in_child(lambda: write_forever(path))
         time.sleep(moments.uniform(0.0003, 0.0025))
         os.kill(child, signal.SIGKILL)

@@ -78,7 +78,7 @@ def test_a_thousand_kills_while_it_is_written(tmp_path: Path) -> None:
     with within(3 * PATIENCE_S):
         processes("kills", tmp_path / "c", tmp_path / "log", 1000)
     cache = DiskCache(tmp_path / "c", limit_bytes=1_500_000)
-    assert beside(cache) == {"tmp", "lock"}, "no kill came in the middle, or an entry was not believed"
+    assert beside(cache) == {"tmp", "lock"}, "no kill came while a lock was held, or an entry was not believed"
     assert cache.verify().bad == () and not cache.snapshot().rejected
     for wanted in KEYS:
         assert cache.get(wanted) in (None, payload(wanted, 60_000))
