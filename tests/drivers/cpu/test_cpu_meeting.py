@@ -183,8 +183,8 @@ def test_signals_at_any_moment_leave_no_thread_behind() -> None:
     gc.disable()  # what a handler raises in somebody's callback of the collector is nobody's to catch
     try:
         for step in range(60):
-            signal.setitimer(signal.ITIMER_REAL, 20e-6 * (step + 1))
             try:
+                signal.setitimer(signal.ITIMER_REAL, 20e-6 * (step + 1))
                 launch()
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except Stop:
