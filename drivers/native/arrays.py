@@ -99,9 +99,9 @@ class ExchangeTable:
         if type_ in self._types or len(self._types) == self.ROOM:
             return False
         functions = exchange_functions(type_)
-        if functions is None or not functions.view:
+        if functions is None or not functions.view or functions.sign is None:
             return False
-        row = EXCHANGE.pack(id(type_), functions.view, int(functions.needs_grad), functions.stream)
+        row = EXCHANGE.pack(id(type_), functions.view, int(functions.needs_grad), functions.stream, *functions.sign)
         at = EXCHANGE.size_bytes * len(self._types)
         self.rows[at : at + len(row)] = row
         self._types.append(type_)
@@ -132,6 +132,23 @@ asked:
 error:
   call void @PyErr_Clear()
   ret i1 false
+yes:
+  ret i1 true
+}
+
+; whether the numbers of a value are as they lie in memory, by the numbers of a `SignWord`
+define internal i1 @is_as_it_lies(ptr %value, i64 %pointer_at, i64 %word_at, i64 %mask) alwaysinline {
+entry:
+  %has = icmp ne i64 %mask, 0
+  br i1 %has, label %look, label %yes
+look:
+  %pointer_place = getelementptr i8, ptr %value, i64 %pointer_at
+  %pointer = load ptr, ptr %pointer_place
+  %word_place = getelementptr i8, ptr %pointer, i64 %word_at
+  %word = load i64, ptr %word_place
+  %bits = and i64 %word, %mask
+  %plain = icmp eq i64 %bits, 0
+  ret i1 %plain
 yes:
   ret i1 true
 }
@@ -312,7 +329,13 @@ foreign:
 grad:
   %looks = load Exchange.grad of %row
   %free = call i1 @is_free_of_grad(ptr %value, i64 %looks)
-  br i1 %free, label %view, label %no
+  br i1 %free, label %sign, label %no
+sign:
+  %pointer_at = load Exchange.pointer_at of %row
+  %word_at = load Exchange.word_at of %row
+  %mask = load Exchange.mask of %row
+  %as_it_lies = call i1 @is_as_it_lies(ptr %value, i64 %pointer_at, i64 %word_at, i64 %mask)
+  br i1 %as_it_lies, label %view, label %no
 view:
   %function = load Exchange.function of %row
   %status = call i32 %function(ptr %value, ptr %tensor)

@@ -99,9 +99,9 @@ ENQUEUED_ROW: Final = NativeStruct("EnqueuedRow", kernel="ptr", number="i64", gr
 WANTED: Final = NativeStruct(
     "Wanted", flags="i64", dtype="i64", place="i64", element="i64", type="i64", writes="i64", axes="i64", rank="i64", lanes="i64", first="i64",
 )  # fmt: skip
-# A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, whether to look at `requires_grad`, and the function
-# that tells on which stream the library works now, null where there is none.
-EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64", stream="ptr")
+# A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, whether to look at `requires_grad`, the function that
+# tells on which stream the library works now, null where there is none, and the numbers of a `SignWord`.
+EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64", stream="ptr", pointer_at="i64", word_at="i64", mask="i64")
 # DLPack's DLTensor, with a word for the device, and one for the type: its code in the lowest byte, then its bits, then its lanes.
 TENSOR: Final = StructType("Tensor", data="i64", place="i64", axes="i32", element="i32", shape="ptr", strides="ptr", offset="i64")
 # How calls of a function reach a GPU: the context's mode word, and the word that counts threads of C; what makes the context current and what takes that back;

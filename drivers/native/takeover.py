@@ -25,7 +25,7 @@ Taken = tuple[int, tuple[int, ...], int, int, object, int]
 
 _SYMBOL: Final = "vyre_take_over"
 _FLAGS_AT, _TENSOR_AT, _DELETER_AT = 24, 32, 16  # in a DLManagedTensorVersioned, which begins with the version
-_TAKER: Final = struct.Struct("<4Q")
+_TAKER: Final = struct.Struct("<7Q")
 
 _TEXT: Final = f"""
 @format = internal constant [7 x i8] c"KNIKNK\\00"
@@ -50,8 +50,8 @@ entry:
   ret void
 }}
 
-; Gives what `Taken` says, or None. %taker has the function that hands over, DLPack's word for the wanted device, whether to look at `requires_grad`, and the
-; function that tells the stream.
+; Gives what `Taken` says, or None. %taker has the function that hands over, DLPack's word for the wanted device, whether to look at `requires_grad`, the
+; function that tells the stream, and the numbers of a `SignWord`.
 define ptr @{_SYMBOL}(ptr %self, ptr %value) {{
 entry:
   %out = alloca ptr
@@ -61,7 +61,13 @@ entry:
   %taker = call ptr @PyByteArray_AsString(ptr %self)
   %looks = load i64 2 of %taker
   %free = call i1 @is_free_of_grad(ptr %value, i64 %looks)
-  br i1 %free, label %take, label %no
+  br i1 %free, label %sign, label %no
+sign:
+  %pointer_at = load i64 4 of %taker
+  %word_at = load i64 5 of %taker
+  %mask = load i64 6 of %taker
+  %as_it_lies = call i1 @is_as_it_lies(ptr %value, i64 %pointer_at, i64 %word_at, i64 %mask)
+  br i1 %as_it_lies, label %take, label %no
 error:
   call void @PyErr_Clear()
   br label %no
@@ -165,9 +171,9 @@ def _function() -> int:
 @lru_cache(maxsize=64)  # a bound, since it holds the types
 def taker(type_: type, place: tuple[int, int]) -> Callable[[Any], Taken | None] | None:
     """What takes over arrays of a type on a device, by DLPack's kind and number: it gives None for what is left to Python. None for types that have no
-    table of their own, or do not tell their streams, and where llvmlite cannot be loaded."""
+    table of their own, do not tell their streams, or may negate in an unknown way, and where llvmlite cannot be loaded."""
     functions = exchange_functions(type_)
-    if functions is None or functions.managed is None or not (functions.stream or place[0] == CPU):
+    if functions is None or functions.managed is None or functions.sign is None or not (functions.stream or place[0] == CPU):
         return None
     try:
         definition = _function()
@@ -175,5 +181,6 @@ def taker(type_: type, place: tuple[int, int]) -> Callable[[Any], Taken | None] 
         return None
     stream = 0 if place[0] == CPU else functions.stream
     made: Callable[[Any], Taken | None]
-    made = new_builtin(definition, bytearray(_TAKER.pack(functions.managed_at, place[0] | place[1] << 32, functions.needs_grad, stream)), None)
+    words = _TAKER.pack(functions.managed_at, place[0] | place[1] << 32, functions.needs_grad, stream, *functions.sign)
+    made = new_builtin(definition, bytearray(words), None)
     return made

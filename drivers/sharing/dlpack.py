@@ -17,6 +17,7 @@ import numpy as np
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.allocation import Lender
 from vyre_py.drivers.sharing.exchange_table import exchange_functions
+from vyre_py.drivers.sharing.negative_bit import is_negated
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f8e4m3, f8e5m2, f32, f64, unsigned_of, vector_of
 
@@ -155,9 +156,11 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
     """Takes over what `array.__dlpack__` hands out; on a GPU it is ready for work on `stream`.
 
     Raises BindingError, with the capsule given back, for what is not in C order, has an element that is no type of the language, or is of a
-    version that is not known.
+    version that is not known, and for what is negated as it is read.
     """
     arguments: dict[str, Any] = {} if stream is None else {"stream": stream}
+    if is_negated(array):
+        raise BindingError(what, ["it cannot be handed over: it has its negative bit set; x.resolve_neg() is a copy that has not"])
     try:
         try:
             capsule = array.__dlpack__(max_version=_VERSION, **arguments)
@@ -183,7 +186,7 @@ def import_by_table(array: Any, place: tuple[int, int]) -> tuple[Foreign, int] |
     library works on, which is not waited for. None for whatever has to be looked at closely: `import_from` says what is wrong with it."""
     type_: Any = type(array)
     functions = exchange_functions(type_)
-    if functions is None or functions.managed is None or (functions.needs_grad and array.requires_grad is not False):
+    if functions is None or functions.managed is None or not functions.are_plain(array):
         return None
     out = ctypes.c_void_p()
     try:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from vyre_py.drivers.sharing.negative_bit import SignWord, is_negated, sign_word
+
 __all__ = ["ExchangeFunctions", "exchange_functions"]
 
 _NAME: Final = "__dlpack_c_exchange_api__"
@@ -24,13 +26,19 @@ _Managed: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_voi
 class ExchangeFunctions(NamedTuple):
     """The addresses of a type's functions: `view` writes a DLTensor for one of its objects, without a new reference and without waiting, `stream` tells the
     stream that its library works on, zero where it has none. `managed`, at `managed_at`, writes the address of a DLManagedTensorVersioned, None where
-    the type has only inherited the table, and so may hand over otherwise; `needs_grad` is whether objects say that gradients of them are wanted."""
+    the type has only inherited the table, and so may hand over otherwise; `needs_grad` is whether objects say that gradients of them are wanted, `sign`
+    where they say that their numbers are negated, None where native code cannot see that."""
 
     view: int
     stream: int
     managed_at: int
     managed: Callable[[Any, Any], int] | None
     needs_grad: bool
+    sign: SignWord | None
+
+    def are_plain(self, array: Any) -> bool:
+        """Whether an array of the type is its memory, and no more."""
+        return not (self.needs_grad and array.requires_grad is not False) and not is_negated(array)
 
     def stream_on(self, place: tuple[int, int]) -> int | None:
         """The handle of the stream on which the library works now, on a device by DLPack's kind and number; None where that is not told."""
@@ -57,4 +65,5 @@ def exchange_functions(type_: type) -> ExchangeFunctions | None:
     if ctypes.c_uint32.from_address(table).value != _MAJOR:
         return None
     view, stream, managed = (int(ctypes.c_uint64.from_address(table + at).value) for at in (_VIEW_AT, _STREAM_AT, _MANAGED_AT))
-    return ExchangeFunctions(view, stream, managed, _Managed(managed) if managed and _NAME in vars(type_) else None, hasattr(type_, "requires_grad"))
+    managed_by = _Managed(managed) if managed and _NAME in vars(type_) else None
+    return ExchangeFunctions(view, stream, managed, managed_by, hasattr(type_, "requires_grad"), sign_word(type_))

@@ -1,0 +1,87 @@
+"""Tensors that mean the negated numbers of their memory: no way in takes them for what lies there."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from axpy import TEXT_64 as AXPY
+from device_kinds import open_device
+
+import vyre_py as vp
+from vyre_py.drivers.sharing import exchange, negative_bit
+from vyre_py.drivers.sharing.negative_bit import SignWord, sign_word
+from vyre_py.ir.text.parser import parse
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+REFUSED = r"'{}': it cannot be handed over: it has its negative bit set; x\.resolve_neg\(\) is a copy that has not"
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Any:
+    return open_device("cpu").compile_native(parse(AXPY))
+
+
+def negated(count: int = 4) -> Any:
+    return torch._neg_view(torch.arange(float(count)))
+
+
+@pytest.mark.parametrize("worth", [0, 1 << 62])
+def test_bind_and_set_refuse_it(pipeline: Any, worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_WORTH", worth)
+    x, y = torch.arange(4.0), torch.ones(4)
+    launch = pipeline.bind(x=x, y=y, a=2.0)
+    pipeline.bind(x=x, y=y, a=2.0)  # such shapes are known from now on
+    for name in ("x", "y"):
+        given = {"x": x, "y": y, "a": 2.0, name: negated()}
+        with pytest.raises(vp.BindingError, match=REFUSED.format(name)):
+            pipeline.bind(given)
+        with pytest.raises(vp.BindingError, match=REFUSED.format(name)):
+            launch.set({name: negated()})
+    with pytest.raises(vp.BindingError, match="negative bit"):
+        pipeline.dispatch(x=negated(), y=y, a=2.0)
+    with pytest.raises(vp.BindingError, match="negative bit"):
+        pipeline.device.wrap(negated())
+    launch()
+    assert y.tolist() == [1, 3, 5, 7]
+
+
+def test_functions_refuse_it_and_take_other_views(pipeline: Any) -> None:
+    entry, y = pipeline.callable(), torch.ones(4)
+    entry(torch.arange(4.0), y, 2.0)
+    assert entry.explain(torch.arange(4.0), y, 2.0) == []
+    for given in ((negated(), y, 2.0), (torch.arange(4.0), negated(), 2.0)):
+        with pytest.raises(vp.BindingError, match=r"negative bit set; x\.resolve_neg"):
+            entry(*given)
+        assert "negative bit" in entry.explain(*given)[0]
+    one = torch.complex(torch.ones(1), torch.ones(1)).conj().imag  # contiguous, since it is alone
+    assert one.is_neg() and one.is_contiguous()
+    with pytest.raises(vp.BindingError, match="negative bit"):
+        entry(one, torch.ones(1), 2.0)
+    entry(negated().resolve_neg(), y, 1.0)
+    entry(torch.nn.Parameter(torch.ones(4), requires_grad=False), y, 1.0)
+    assert y.tolist() == [2, 3, 4, 5]
+
+
+def test_native_code_knows_where_to_look() -> None:
+    word = sign_word(torch.Tensor)
+    assert word is not None and word.mask.bit_count() == 1 and sign_word(torch.nn.Parameter) == word
+    assert sign_word(np.ndarray) == SignWord()
+    assert sign_word(type("Other", (), {"is_neg": None})) is None
+
+
+def test_where_it_does_not_know_python_takes_tensors(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert negative_bit._found(ModuleType("of_other_names")) is None
+    kind = type("Kind", (torch.Tensor,), {"__dlpack_c_exchange_api__": torch.Tensor.__dlpack_c_exchange_api__})
+    monkeypatch.setattr(negative_bit, "_found", lambda _: None)
+    entry, y = pipeline.callable(), torch.ones(4)
+    x = torch.ones(4).as_subclass(kind)
+    for _ in range(2):
+        entry(x, y, 1.0)
+        pipeline.bind(x=x, y=y, a=1.0)()
+    assert y.tolist() == [5] * 4 and entry.explain(x, y, 1.0) == ["'x' is a Kind, which is no array that native code knows"]
+    with pytest.raises(vp.BindingError, match="negative bit"):
+        entry(negated().as_subclass(kind), y, 1.0)
