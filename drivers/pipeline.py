@@ -17,7 +17,7 @@ from vyre_py.drivers.memory.host_arrays import Host
 from vyre_py.drivers.observe.trace import spanned, tracing
 from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import Portable
+from vyre_py.ir.travel import Portable, made_by
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Part
 from vyre_py.lowering.errors import Unsupported
@@ -91,7 +91,7 @@ class Pipeline(Portable):
         return self.part.report
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pipeline._opened, (self.device.kind, self.artifact, self._source)
+        return made_by(Pipeline._opened, self.device.kind, self.artifact, self._source)
 
     @classmethod
     def _opened(cls, kind: str, artifact: Artifact, source: tuple[Program, CompileOptions] | None) -> Pipeline:

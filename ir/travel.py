@@ -1,20 +1,21 @@
 """How objects are copied and pickled. Immutable ones go through a form that is read back with every check. Objects of one process are refused.
 
 Pickle is supported for other libraries (worker pools, schedulers); vyre-py itself neither reads nor writes it. What a pickle of ours names are public classes
-and their methods, so that another Python, and a vyre-py whose modules lie elsewhere, read it too.
+and their methods, so that another Python, and a vyre-py whose modules lie elsewhere, read it too. Methods go by name alone (`made_by`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from hashlib import sha256
+from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, Self, SupportsIndex
 
-__all__ = ["Contained", "Portable", "Stationary", "ValueRecord"]
+__all__ = ["Contained", "Portable", "Stationary", "ValueRecord", "made_by"]
 
 
 class Portable:
@@ -47,7 +48,7 @@ class ValueRecord(Portable):
         values = [(f, getattr(self, f.name)) for f in _fields(self)]
         given = {f.name: value for f, value in values if f.default is MISSING or value != f.default}
         views = [name for name, value in given.items() if isinstance(value, MappingProxyType)]  # of mappings, which alone can be pickled
-        return type(self)._with, (given | {name: dict(given[name]) for name in views}, *views)
+        return made_by(type(self)._with, given | {name: dict(given[name]) for name in views}, *views)
 
     @classmethod
     def _with(cls, given: Mapping[str, Any], /, *views: str) -> Self:
@@ -76,6 +77,13 @@ class Stationary:
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         # TypeError is what Python's own objects raise, and what schedulers look for.
         raise TypeError(f"{_one(self)} belongs to {self.belongs_to} and can be neither pickled nor copied: {self.travels_as}")
+
+
+def made_by(method: Callable[..., Any], /, *given: Any) -> tuple[Any, ...]:
+    """What `__reduce__` gives for an object that a class method makes of plain values. A bound method itself would not do: a pickler that takes functions by
+    value, as cloudpickle does those that no module has under their name, takes it apart."""
+    bound: Any = method
+    return methodcaller(bound.__name__, *given), (bound.__self__,)
 
 
 def _one(thing: object) -> str:

@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from vyre_py.ir.language.errors import LoweringError, Missing, Unsupported
 from vyre_py.ir.public import public
@@ -35,13 +34,13 @@ class ToolchainError(LoweringError):
         super().__init__(f"{tool}: {message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        again, (args, given) = super().__reduce__()
+        *made, fields = super().__reduce__()
         # A pickled Path names a module that only some Pythons have.
-        return again, (args, {**given, "report": str(self.report)} if self.report else given)
+        return *made, {**fields, "report": str(self.report)} if self.report else fields
 
-    @classmethod
-    def _again(cls, args: tuple[Any, ...], fields: Mapping[str, Any]) -> Self:
-        return super()._again(args, {**fields, "report": Path(fields["report"])} if fields.get("report") else fields)
+    def __setstate__(self, state: dict[str, Any] | None) -> None:
+        report = (state or {}).get("report")
+        super().__setstate__({**(state or {}), "report": Path(report)} if report else state)
 
 
 @public

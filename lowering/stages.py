@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import ValueRecord
+from vyre_py.ir.travel import ValueRecord, made_by
 
 if TYPE_CHECKING:
     from vyre_py.ir.passes import PassStep
@@ -53,7 +53,7 @@ class Stages(ValueRecord):
     rows: tuple[Stage, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Stages._of, ([(stage.name, stage.depth, stage.begin_ns, stage.end_ns) for stage in self.rows],)
+        return made_by(Stages._of, [(stage.name, stage.depth, stage.begin_ns, stage.end_ns) for stage in self.rows])
 
     @classmethod
     def _of(cls, rows: Iterable[tuple[str, int, int, int]]) -> Self:

@@ -15,13 +15,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Self, TypeVar
 
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import ValueRecord
+from vyre_py.ir.travel import ValueRecord, made_by
 
 __all__ = [
     "Diagnostic", "LoweringError", "Missing", "ParseError", "Place", "ProgramError", "ProgramWarning", "RaceError", "Unsupported",
@@ -133,13 +133,11 @@ class VyreError(Exception):
         # Python would call the class with the composed text, which is not what constructors here take. A class of some module of ours arrives as the public
         # one that it is a kind of.
         kind = next(known for known in type(self).__mro__ if known.__module__ == "vyre_py" and issubclass(known, VyreError))
-        return kind._again, (self.args, dict(vars(self)))
+        return *made_by(kind._again, self.args), dict(vars(self))
 
     @classmethod
-    def _again(cls, args: tuple[Any, ...], fields: Mapping[str, Any]) -> Self:
-        error = remade(cls, args)
-        vars(error).update(fields)
-        return error
+    def _again(cls, args: tuple[Any, ...]) -> Self:
+        return remade(cls, args)
 
     def _repr_html_(self) -> str:
         with importing:

@@ -13,7 +13,7 @@ from vyre_py.ir.language.dims import DEFAULT_WORKGROUP, OF_TILES, Dim, Grid
 from vyre_py.ir.language.errors import Place
 from vyre_py.ir.language.nodes import Memory, Param, ReportStatement, Space, Statement
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import Portable
+from vyre_py.ir.travel import Portable, made_by
 
 if TYPE_CHECKING:
     from vyre_py.ir.functions.function import Function
@@ -110,7 +110,7 @@ class Program(Portable):
         return hash((self.code_digest, self.interface_digest))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Program.from_bytes, (self.to_bytes(places=True),)
+        return made_by(Program.from_bytes, self.to_bytes(places=True))
 
     def _identity(self) -> tuple[bytes, bytes]:
         return self.code_digest, self.interface_digest

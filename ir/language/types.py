@@ -21,7 +21,7 @@ from vyre_py.ir.imports import importing
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.narrowing import from_f64, sticky
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import Portable
+from vyre_py.ir.travel import Portable, made_by
 
 __all__ = [
     "SCALARS", "TYPES", "VECTORS", "Array", "Kind", "Type", "bf16", "bool_", "decode", "element", "encode", "f8e4m3", "f8e5m2", "f16", "f32", "f64", "i8",
@@ -169,7 +169,7 @@ class Type(Portable):
     __str__ = __repr__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Type._tile, (self.scalar.name, self.shape)) if self.shape else (Type._named, (self.name,))
+        return made_by(Type._tile, self.scalar.name, self.shape) if self.shape else made_by(Type._named, self.name)
 
     @classmethod
     def _named(cls, name: str) -> Type:

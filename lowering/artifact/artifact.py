@@ -8,7 +8,7 @@ from typing import Any
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.public import public
-from vyre_py.ir.travel import Portable
+from vyre_py.ir.travel import Portable, made_by
 from vyre_py.lowering.artifact.parts import Interface, Part
 from vyre_py.lowering.errors import ArtifactError
 
@@ -49,7 +49,7 @@ class Artifact(Portable):
             return b""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Artifact.from_bytes, (self.to_bytes(),)
+        return made_by(Artifact.from_bytes, self.to_bytes())
 
     def _identity(self) -> bytes:
         return self.to_bytes()
