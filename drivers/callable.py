@@ -12,6 +12,7 @@ from vyre_py.drivers.binding import arguments_by_name, bind_arguments
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
+from vyre_py.drivers.sharing.exchange import on_host
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
@@ -35,6 +36,8 @@ class CallEntry(Stationary):
     On the CPU and on CUDA Buffers and arrays of libraries with DLPack's exchange table (PyTorch) go to native code, which keeps the rules of `bind`, and on the
     CPU NumPy's arrays do. Whatever else there is, and all that breaks a rule, goes to `bind` itself, and `explain` says why. Any number of threads may call it.
 
+    Of a Program that asserts or prints a call on the CPU shows the lines, and raises KernelAssertion, itself; elsewhere the next wait does, as for any launch.
+
     On CUDA a call over Buffers goes to the device's own stream. One over arrays of a library goes to the stream that the library works on now, in order with
     the library's own work, and does not wait; with `bind`, which orders streams with each other, it is done when it returns. A graph of the library's that has
     captured a call needs this object for as long as it is replayed.
@@ -53,7 +56,7 @@ class CallEntry(Stationary):
     def __repr__(self) -> str:
         return f"<CallEntry of {self.pipeline!r}>"
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         """Runs the Program, as `pipeline.bind(arguments, **named)()`, and raises what that raises. Gives the outputs that were left out."""
         return self._slow(*arguments, **named)
 
@@ -66,7 +69,7 @@ class CallEntry(Stationary):
         of = f" of {self._lacks}" if self._lacks else ""
         raise Unsupported(self.pipeline.device.name, [Missing(f"callable().c_address{of}", help="bind has what it needs, and launch.c_address")])
 
-    def explain(self, *arguments: Any, **named: Any) -> list[str]:
+    def explain(self, /, *arguments: Any, **named: Any) -> list[str]:
         """Why a call with these arguments goes through `bind`: a sentence each; none where native code takes it. Nothing runs. Raises BindingError for
         arguments that cannot be told apart."""
         return [f"calls of {self._lacks or f'the device {self.pipeline.device.name}'} have no native code"]
@@ -75,7 +78,7 @@ class CallEntry(Stationary):
         """Has native code take arguments such as this one from now on; gives whether that is new."""
         return False
 
-    def _slow(self, *arguments: Any, **named: Any) -> Any:
+    def _slow(self, /, *arguments: Any, **named: Any) -> Any:
         """A call that native code did not take: it is made again where that can be changed, and goes to `bind` else."""
         known = {sys.intern(str(name)): value for name, value in named.items()}  # native code knows names by identity
         if any(one is not other for one, other in zip(known, named, strict=True)):
@@ -89,7 +92,10 @@ class CallEntry(Stationary):
         stream = self._stream_of(given)
         if left_out := [memory for memory in interface.buffers if not memory.access.reads and given.get(memory.name) is None]:
             return self._with_outputs(given, left_out, stream)
-        self.pipeline.bind(given, config=DispatchConfig(stream=stream))()
+        launch = self.pipeline.bind(given, config=DispatchConfig(stream=stream))
+        launch()
+        if launch.plan.report is not None and on_host(self.pipeline.device):
+            launch.plan.report.report.settle()  # over arrays that nobody waits for before looking into them
         return None
 
     def _stream_of(self, given: dict[str, Any]) -> Any:

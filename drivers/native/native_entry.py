@@ -183,7 +183,7 @@ class NativeEntry(CallEntry):
             return True
         return self._told.learn(value)
 
-    def explain(self, *arguments: Any, **named: Any) -> list[str]:
+    def explain(self, /, *arguments: Any, **named: Any) -> list[str]:
         """As `CallEntry`."""
         interface, told = self.pipeline.artifact.interface, []
         given, problems = arguments_by_name(interface, arguments, named)

@@ -185,7 +185,7 @@ class Traced(Stationary):
         code = getattr(python, "__code__", None)
         self.place = Place(code.co_filename, code.co_firstlineno) if code is not None else Place("<function>", 1)
 
-    def __call__(self, *operands: Operand, **named: Operand) -> Any:
+    def __call__(self, /, *operands: Operand, **named: Operand) -> Any:
         """A call: its value, or the tuple of its values. Raises ValidationError at the caller's line."""
         try:
             bound = self._signature.bind(*operands, **named)

@@ -226,6 +226,37 @@ def test_arrays_of_other_libraries_are_taken_by_their_table(slow: list[Any]) -> 
     assert len(slow) == before + 1
 
 
+def test_a_call_on_the_cpu_raises_what_it_told(capsys: pytest.CaptureFixture[str]) -> None:
+    device = open_device("cpu")
+    entry = device.compile_native(parse("""program told(n) workgroup(32) {
+  buffer x: u32[n] read
+  buffer y: u32[n] write
+  let i = global_id.x
+  y[i] = x[i] + 1
+  assert x[i] != 7, "x[{}] is {}", i, x[i]
+  if x[i] == 9 {
+    print "nine at {}", i
+  }
+}""")).callable()  # fmt: skip
+    x, y = np.array([1, 9, 7], np.uint32), np.zeros(3, np.uint32)
+    for call in (lambda: entry(x, y), lambda: entry(x)):
+        with pytest.raises(vp.KernelAssertion, match=r"x\[2\] is 7"):
+            call()
+        assert capsys.readouterr().out == "nine at 1\n"
+    device.synchronize()  # nothing is told twice
+    assert y.tolist() == [2, 10, 8] and entry(x[:2]).tolist() == [2, 10] and capsys.readouterr().out == "nine at 1\n"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "reference"])
+def test_a_name_may_be_self(kind: str) -> None:
+    device = open_device(kind)
+    entry = device.compile_native(parse(AXPY.replace("param a", "param self").replace("a *", "self *"))).callable()
+    x, y = device.upload(np.ones(3, np.float32)), device.upload(np.ones(3, np.float32))
+    entry(x=x, y=y, self=2.0)
+    entry(x, y, self=np.float32(2))
+    assert y.read().tolist() == [5] * 3 and bool(entry.explain(x=x, y=y, self=2.0)) == (kind == "reference")
+
+
 def test_tables_of_other_versions_are_left_alone(slow: list[Any]) -> None:
     entry = open_device("cpu").compile_native(parse(AXPY)).callable()
     kind, y = type("Later", (Exchanged,), {"__dlpack_c_exchange_api__": exchange_table(2)}), np.ones(3, np.float32)

@@ -59,7 +59,7 @@ class JaxFunction:
     def __repr__(self) -> str:
         return f"<vyre_call of {self.program.name!r}>"
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         """The results: see the class."""
         interface = self.pipeline.artifact.interface
         names = [*self._reads, *[param.name for param in interface.params]]
