@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 from vyre_py.drivers.errors import DriverError
 from vyre_py.drivers.observe.metrics import METRICS, RATIOS, STORED
 from vyre_py.drivers.observe.snapshot import Snapshot
+from vyre_py.ir.travel import Stationary
 
 __all__ = ["LaunchRecord", "Telemetry"]
 
@@ -54,13 +55,15 @@ class LaunchRecord:
         self._gone.append(self._cell)  # takes no lock, since a finaliser may run anywhere
 
 
-class Telemetry(ctypes.Structure):
+class Telemetry(Stationary, ctypes.Structure):
     """One device's counters, as attributes: the names of `metrics.STORED`. An attribute is the word itself; `snapshot` has all figures, with
     gauges, and with what records add.
 
     `telemetry.launches += 1` loses nothing when threads do it at once: between the load and the store of a word CPython does not change threads, as
     long as what is added is a number that is there already, and not the result of a call. Native code adds while it holds the interpreter's lock.
     """
+
+    travels_as = "send its snapshot()"
 
     __slots__ = ("__weakref__", "_cells", "_device", "_gauges", "_gone")
     _fields_ = tuple((name, ctypes.c_uint64) for name in STORED)

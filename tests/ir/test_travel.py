@@ -133,7 +133,7 @@ def _staying() -> dict[str, Any]:
         "Image": part.steps[0].images[0], "Interface": device.compile_native(PROGRAM).artifact.interface, "Launch": launch, "Part": part, "Pending": pending,
         "ProgramBuilder": builder, "RankWatch": RankWatch(device, 1.0),
         "ResidentStore": device.resident, "Sequence": device.sequence(launch), "SequenceStep": vp.copy_step(x, y), "Size": size,
-        "Sobol": vp.Sobol.__new__(vp.Sobol), "Sort": vp.Sort.__new__(vp.Sort), "Step": part.steps[0],
+        "Sobol": vp.Sobol.__new__(vp.Sobol), "Sort": vp.Sort.__new__(vp.Sort), "Step": part.steps[0], "Telemetry": device.telemetry,
         "TileArrayHandle": tiles.write("t", vp.f32, 4), "TileBuilder": tiles, "Trace": vp.trace(), "Traced": traced, "VariableHandle": number,
         "Weights": device.weights({"w": np.ones(4, np.float32)}),
     }  # fmt: skip
