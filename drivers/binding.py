@@ -225,7 +225,10 @@ class _Binder:
                 yield f"{wanted}; {_conversion(memory.type, argument.dtype)}"
             shape = argument.shape
         if not _has_rank(memory, _host_shape(argument)):
-            yield f"{name!r} needs {memory.rank} axes, got shape {list(shape)}{_as_array(memory)}"
+            if isinstance(argument, Buffer) and argument.type.is_vector and argument.type is not memory.type:
+                yield f"{name!r} needs {memory.rank} axes of {memory.type}, got {argument.type}{list(shape)}{_as_array(memory)}"
+            else:
+                yield f"{name!r} needs {memory.rank} axes, got shape {list(shape)}{_as_array(memory)}"
 
     def _solve(self, memory: Memory, shape: tuple[int, ...]) -> None:
         for axis, (expr, size) in enumerate(zip(memory.shape, shape, strict=False)):

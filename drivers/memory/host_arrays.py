@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +11,7 @@ from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.ir.language.errors import VyreError
 from vyre_py.ir.language.types import Type, f32, f64, scalar_of, vector_of
 
-__all__ = ["Bytes", "Host", "components_of", "element_of", "host_array", "no_memory", "own_view", "result_view"]
+__all__ = ["Bytes", "Host", "components_of", "element_of", "host_array", "lost_mask", "no_memory", "own_view", "result_view"]
 
 Host = np.ndarray[Any, Any]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]  # one axis, contiguous
@@ -29,6 +30,13 @@ def components_of(array: Host, type_: Type) -> Host:
     return array[..., np.newaxis].view(type_.dtype) if _PAIRS.get(array.dtype) is type_ else array
 
 
+def lost_mask(value: Any) -> str:
+    """What is said of an array whose mask nobody here would look at; empty for any other object."""
+    module: Any = sys.modules.get("numpy.ma")  # else there is no such array
+    masked = module is not None and isinstance(value, module.MaskedArray)
+    return "its mask would be lost: x.filled(number) is an array without" if masked else ""
+
+
 def own_view(value: Any) -> Host | None:
     """A NumPy view of host memory that an object shares by the buffer protocol; None for one that shares none, or is a number."""
     if isinstance(value, (np.ndarray, np.generic)):
@@ -42,8 +50,10 @@ def own_view(value: Any) -> Host | None:
 def host_array(value: Any, name: str) -> Host:
     """A NumPy view (or copy, where bytes are swapped) of anything with the buffer protocol or `__array__`; any strides. Bytes are u8.
 
-    Raises BindingError naming `name` for anything else, object arrays included.
+    Raises BindingError naming `name` for anything else, object and masked arrays included.
     """
+    if lost := lost_mask(value):
+        raise BindingError(name, [f"{name!r}: {lost}"])
     if isinstance(value, str) or value is None:
         raise BindingError(name, [f"{name!r} is a {type(value).__name__}, not an array"])
     if isinstance(value, bytes):

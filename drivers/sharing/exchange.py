@@ -15,7 +15,7 @@ import numpy as np
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.allocation import Borrowed
 from vyre_py.drivers.memory.buffer import Buffer
-from vyre_py.drivers.memory.host_arrays import Host, element_of, own_view
+from vyre_py.drivers.memory.host_arrays import Host, element_of, lost_mask, own_view
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.drivers.sharing.dlpack import Foreign
 from vyre_py.ir.imports import deferred
@@ -158,8 +158,8 @@ def _problem(device: Device, address: int, multiple: int) -> str:
 
 def _numpy(array: Host, what: str) -> Foreign:
     """NumPy's own hand-over refuses types of ml_dtypes and arrays that can't be written, which are fine here."""
-    problems = []
-    type_ = element_of(array.dtype)
+    type_, lost = element_of(array.dtype), lost_mask(array)
+    problems = [lost] if lost else []
     if type_ is None:
         problems.append(f"dtype {array.dtype} is not a type of the language")
     if not array.flags.c_contiguous:

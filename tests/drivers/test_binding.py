@@ -97,6 +97,29 @@ def test_all_that_is_wrong_with_a_buffer(device: Device) -> None:
     )
 
 
+def test_an_array_with_a_mask_is_refused_everywhere(device: Device) -> None:
+    pipeline = device.compile_native(two_results())
+    x, y, z = np.ones(5, np.float32), np.ones(5, np.float32), np.ones(5, np.float32)
+    masked = np.ma.masked_array(x, [0, 1, 0, 0, 0])
+    lost = "its mask would be lost: x.filled(number) is an array without"
+    assert f"'x': {lost}" in problems_of(lambda: pipeline.dispatch({"x": masked, "y": y}))
+    assert f"'array': {lost}" in problems_of(lambda: device.upload(masked))
+    if device.kind == "cpu":  # which takes NumPy's arrays as they are
+        launch = pipeline.bind({"x": x, "y": y, "z": z})
+        for call in (
+            lambda: pipeline.bind({"x": masked, "y": y, "z": z}), lambda: launch.set(x=masked), lambda: pipeline.callable()(masked, y, z),
+        ):  # fmt: skip
+            assert problems_of(call) == (f"'x': {lost}",)
+        assert problems_of(lambda: device.wrap(masked)) == (lost,)
+
+
+def test_vectors_in_the_place_of_scalars_are_told_by_their_type(device: Device) -> None:
+    pipeline = device.compile_native(two_results())
+    y, z = device.upload(np.ones(5, np.float32)), device.upload(np.ones(5, np.float32))
+    pairs = np.ones(5, np.complex64) if device.kind == "cpu" else device.upload(np.ones((5, 2), np.float32), vp.f32x2)
+    assert "'x' needs 1 axes of f32, got f32x2[5]" in problems_of(lambda: pipeline.bind({"x": pairs, "y": y, "z": z}))
+
+
 def test_a_dim_is_asked_for_only_where_no_array_should_have_told_it(device: Device) -> None:
     pipeline = device.compile_native(two_results())
     assert problems_of(lambda: pipeline.dispatch({})) == ("buffer 'x' (f32, read) is missing",)
