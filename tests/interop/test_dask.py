@@ -132,6 +132,20 @@ def test_what_a_program_does_not_write_is_zero(monkeypatch: pytest.MonkeyPatch) 
     assert np.array_equal(map_blocks(some, x).compute(), np.tile([0, 2], 20))
 
 
+@pytest.mark.parametrize("resident", [False, True])
+def test_blocks_in_any_order_of_bytes(resident: bool) -> None:
+    x, y = drawn(40), np.ones(40, np.float32)
+    other = [da.from_array(array.astype(array.dtype.newbyteorder()), chunks=10) for array in (x, y)]
+    found = map_blocks(AXPY, *other, a=2.0, resident=resident)
+    assert np.array_equal((found.read() if resident else found).compute(), np.float32(2) * x + y)
+
+
+def test_a_name_may_be_self() -> None:
+    program = parse(str(AXPY).replace("param a", "param self").replace("a *", "self *"))
+    x = da.ones(40, chunks=10, dtype=np.float32)
+    assert (map_blocks(program, x, x, self=2.0).compute() == 3).all()
+
+
 def test_blocks_in_any_order_of_memory() -> None:
     plate = np.asfortranarray(drawn(30, 20))
     x = da.from_array(plate, chunks=(10, 20)).T[::2].rechunk((10, 30))
@@ -203,6 +217,8 @@ def test_what_does_not_fit_is_told_in_words_of_bind_before_anything_runs() -> No
         (lambda: map_blocks(COUNTS, da.ones(9, chunks=3, dtype=np.uint32), NONE), "axis 0 of 'x' is in 3 blocks.*`reduction`"),
         (lambda: map_blocks(parse("program fill(n) { buffer y: f32[n] write\n y[global_id.x] = 1.0 }"), n=3), "reads no array"),
         (lambda: map_blocks("axpy", x), "a Program or an artifact"),
+        (lambda: map_blocks(AXPY, da.ma.masked_less(x, 1), y, a=1.0), "'x': its mask would be lost"),
+        (lambda: map_blocks(AXPY, x, np.ma.masked_array(np.ones(1000, np.float32), False), a=1.0), "'y': its mask would be lost"),
         (lambda: map_overlap(AXPY, x, ResidentArray(y), a=1.0, depth=1), r"read\(\) of a ResidentArray"),
         (lambda: map_overlap(AXPY, x, y, a=1.0, depth=[1]), "1 items are given for 2 arrays"),
     ]
@@ -240,6 +256,20 @@ def test_halos_are_those_of_dask(boundary: Any) -> None:
     wanted = da.map_overlap(numpys, plate, depth=1, boundary=boundary, dtype=np.float32, meta=np.empty((0, 0), np.float32))
     found = map_overlap(HEAT, plate, depth=1, boundary=boundary, rate=0.2)
     assert found.chunks == plate.chunks and np.array_equal(found.compute(), wanted.compute())
+
+
+def test_halos_of_two_depths_are_for_edges_without_one() -> None:
+    before = parse("""program before(n) workgroup(64) {
+      buffer x: f32[n] read
+      buffer y: f32[n] write
+      let i = cast(global_id.x, i32)
+      y[i] = x[i] + x[i - 1]
+    }""")
+    x = drawn(50)
+    found = map_overlap(before, da.from_array(x, chunks=20), depth={0: (1, 0)}, boundary="none")
+    assert np.array_equal(found.compute(), x + np.pad(x, (1, 0))[:-1])
+    with pytest.raises(NotImplementedError, match="'x': a depth that differs between the sides is for boundary='none' alone"):
+        map_overlap(before, da.from_array(x, chunks=20), depth={0: (1, 0)}, boundary="reflect")
 
 
 def test_a_program_may_trim_its_halo_itself() -> None:

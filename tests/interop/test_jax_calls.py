@@ -182,6 +182,10 @@ def test_what_does_not_fit_is_said_when_it_is_traced() -> None:
     assert len(raised.value.problems) == 3
     with pytest.raises(vp.BindingError, match="which holds no numbers of the language"):
         function(jax.random.key(0), y, 1.0)
+    for other in (None, jax.random.key(0)):  # beside all else, in the name of the Program
+        with pytest.raises(vp.BindingError, match="the arguments do not fit 'axpy'") as raised:
+            compiled(other, jnp.ones(6, np.int32), x, q=3)
+        assert len(raised.value.problems) == 4
     some = vyre_call(parse(MANY))
     with pytest.raises(vp.BindingError, match="'r' is only written: a result, not an argument"):
         some(x, x, r=y)
@@ -241,6 +245,19 @@ def test_vmap(of_a, of_x, of_y) -> None:
         return
     found = jax.jit(jax.vmap(function, (of_x, of_y, of_a)))(x, y, a)
     np.testing.assert_array_equal(found, jax.vmap(lambda x, y, a: a * x + y, (of_x, of_y, of_a))(x, y, a))
+
+
+def test_a_name_may_be_self() -> None:
+    function, (x, y) = vyre_call(parse(AXPY.replace("buffer x", "buffer self").replace("x[", "self["))), arrays(6)
+    np.testing.assert_allclose(function(self=x, y=y, a=2.0), 2 * x + y, rtol=1e-6)
+
+
+def test_a_traced_number_without_a_type_becomes_one_of_the_param_s() -> None:
+    shifted = vyre_call(parse("program shifted(n) {\n param k: u8\n buffer y: u8[n] read_write\n y[global_id.x] = y[global_id.x] + k\n}"))
+    ones = np.ones(3, np.uint8)
+    assert jax.jit(lambda k: shifted(ones, k))(-1).tolist() == [0] * 3
+    with pytest.raises(vp.BindingError, match=r"param 'k' \(u8\)"):
+        shifted(ones, -1)
 
 
 def test_vmap_makes_one_call_where_it_can() -> None:

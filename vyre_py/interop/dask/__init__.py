@@ -37,6 +37,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from vyre_py.drivers.errors import BindingError
+from vyre_py.drivers.memory.host_arrays import lost_mask
 from vyre_py.drivers.registry import device as device_of
 from vyre_py.interop.dask.axes import Axes, Label, bound_shapes
 from vyre_py.interop.dask.buffers import ResidentArray, register
@@ -89,6 +90,8 @@ class _Code:
         if problems:
             raise BindingError(self.interface.name, problems)
         blocks = {name: _blocks(value) for name, value in given.items()}
+        if lost := [f"{name!r}: {why}" for name, array in blocks.items() if (why := lost_mask(array._meta))]:
+            raise BindingError(self.interface.name, lost)
         return Axes.of(self.interface, blocks, {name: value for name, value in named.items() if name not in read})
 
     def task(self, axes: Axes, resident: bool = False, only: str | None = None) -> BlockTask:
@@ -129,6 +132,8 @@ def map_overlap(
     for memory in [memory for memory in axes.interface.buffers if memory.name in axes.arrays]:
         array = axes.arrays[memory.name]
         deep, edge = coerce_depth(array.ndim, depths[memory.name]), coerce_boundary(array.ndim, edges[memory.name])
+        if any(isinstance(deep[axis], tuple) and edge[axis] != "none" for axis in range(array.ndim)):
+            raise NotImplementedError(f"{memory.name!r}: a depth that differs between the sides is for boundary='none' alone, as in Dask")
         wide[memory.name] = overlap(array, deep, edge)
         for axis, expr in enumerate(memory.shape):
             if isinstance(expr, Dim) and deep[axis]:

@@ -81,7 +81,7 @@ class BlockTask:
     def __call__(self, *blocks: Any, artifact: bytes) -> Any:
         """Runs, and waits. Raises what `load` and `bind` raise, KernelAssertion, DeviceLost."""
         code = _load(self.digest, self.device, artifact)
-        given = dict(zip(self.names, blocks, strict=True))
+        given = {name: _native(block) for name, block in zip(self.names, blocks, strict=True)}
         plain = all(isinstance(block, np.ndarray) for block in blocks)
         if plain and not code.on_host and not self.resident:
             results = code.pipeline.dispatch({**given, **self.named})
@@ -129,6 +129,11 @@ class BlockTask:
 
 def _host_shape(block: Any) -> tuple[int, ...]:
     return block.host_shape if isinstance(block, Buffer) else tuple(block.shape)
+
+
+def _native(block: Any) -> Any:
+    """A block in the byte order of this machine, as `dispatch` takes any."""
+    return block.astype(block.dtype.newbyteorder("=")) if isinstance(block, np.ndarray) and not block.dtype.isnative else block
 
 
 def _placed(here: Device, memory: Memory, block: Any) -> Any:

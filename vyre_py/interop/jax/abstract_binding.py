@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import jax
 import numpy as np
@@ -71,9 +71,22 @@ def _stand_in(name: str, array: Any) -> np.ndarray[Any, Any]:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
+class _Refused:
+    """In the place of an argument that is no array of numbers: binding says so, beside all else that it finds."""
+
+    def __init__(self, error: BindingError) -> None:
+        self._error = error
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._error
+
+
 def as_array(param: Param, value: Any) -> Any:
-    """A number for a param as JAX's array. Raises BindingError for what is none."""
-    encoded = np.frombuffer(encode_param(param, value), param.type.dtype)
+    """A number for a param as JAX's array; what is none as it is, for `bind` to refuse."""
+    try:
+        encoded = np.frombuffer(encode_param(param, value), param.type.dtype)
+    except BindingError:
+        return value
     return jnp.asarray(encoded.reshape(components(param.type)))
 
 
@@ -100,8 +113,12 @@ def bind(pipeline: Pipeline, fresh: Sequence[str], given: Mapping[str, Any], pro
             problems += _absent(memory.name, memory.type)
         if memory.name in given:
             value = given[memory.name]
-            value = value if isinstance(value, jax.Array) else host_array(value, memory.name)
-            stand_ins[memory.name] = _stand_in(memory.name, value)
+            try:
+                value = value if isinstance(value, jax.Array) else host_array(value, memory.name)
+                stand_ins[memory.name] = _stand_in(memory.name, value)
+            except BindingError as error:
+                stand_ins[memory.name] = _Refused(error)
+                continue
             arrays[memory.name] = value
             if value.dtype.kind == "c":
                 pairs.append(memory.name)

@@ -35,6 +35,7 @@ class JaxFunction:
 
     Arguments are the buffers that the Program reads and then its params, in order of declaration, or any by name; dims go by name, as whole numbers, and only
     where they are the size of no axis. A param is a number, which then belongs to the compiled code, or an array of rank 0 (of its components, for a vector).
+    A number that JAX traces, and that came without a type, becomes one of the param's type as JAX converts: -1 is 255 of u8, and nobody can refuse it.
     Vectors are arrays with one axis more, the last; vectors of two floats may be complex numbers. The result is what the Program writes: an array, or a
     tuple of them in order of declaration. A `read_write` buffer is an argument and a result; what a call does not write of the others is zero.
 
