@@ -33,10 +33,10 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import i32, u32, u64
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.layout import MOST_BOX, MOST_BOXED, fits_boxes
-from vyre_py.lowering.tiles.rings import Ring, RingPlan, Strip
+from vyre_py.lowering.tiles.rings import GROUPS, Ring, RingPlan, Strip
 from vyre_py.lowering.tiles.warp_products import WarpRewrite
 
-__all__ = ["BOTH", "TURN", "BoxRewrite", "counter", "plan_boxes"]
+__all__ = ["BOTH", "TURN", "BoxRewrite", "counter", "is_parted", "plan_boxes"]
 
 TURN: Final = 1  # what warpgroups signal each other: that the other may begin its products
 BOTH: Final = 2
@@ -79,6 +79,11 @@ def _is_boxed(program: Program, s: TileLoad, strip: Strip) -> bool:
     whole = not isinstance(last, DimConst) or last.value * size % _UNIT_BYTES == 0
     fits = fits and rows % _SWIZZLED_ROWS == 0 and (rows <= MOST_BOX or rows % MOST_BOX == 0)
     return fits and whole and all(0 < extent <= MOST_BOXED for extent in known) and all(a.type in (u32, i32) for a in s.indices)
+
+
+def is_parted(strip: Strip, parts: int) -> bool:
+    """Whether boxes bring a strip in so many parts, each of whole eights of rows, after which the order of its groups begins again."""
+    return strip.rows // GROUPS * (strip.length // (strip.across * strip.lanes)) % parts == 0
 
 
 def _box(s: TileLoad, strip: Strip, parts: int = 1) -> tuple[int, ...]:

@@ -234,7 +234,7 @@ class _CoresRewrite(RoleRewrite):
                 made.update({(row, first + k): m.bitcast(half, tile.type) for k, half in enumerate(halves)})
             return made[register]
 
-        return Shared(tile.shape, layout, LazyRegisters(layout.registers(tile.shape), compute, TOGETHER))
+        return Shared(tile.shape, layout, LazyRegisters(layout.registers(tile.shape), compute, TOGETHER, of=[tile.registers]))
 
     # ---- statements
 

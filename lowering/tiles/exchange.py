@@ -35,16 +35,28 @@ NOWHERE: Final = word(0xFFFFFFFF)
 
 _WORD_BYTES: Final = 4
 
+# Registers that wait for registers, and so on: Python calls some functions for each of them, and has a limit to that.
+_DEEPEST: Final = 64
+
 _FEWER: Final = "use smaller tiles, of fewer types, or fewer invocations"
 
 
 class LazyRegisters(Registers):
     """Registers that are computed when one of them is first asked for, `at_once` in a row, and so many such rows `ahead`. What is computed register by
-    register, from loads to stores, needs few values at a time, where a whole tile after another would need a GPU's registers several times over."""
+    register, from loads to stores, needs few values at a time, where a whole tile after another would need a GPU's registers several times over.
 
-    __slots__ = ("_ahead", "_at_once", "_begun", "_compute", "_made", "_places")
+    `of` are the registers that they are computed `of`: where these wait for others, and so on, for too long a chain, they are computed first."""
 
-    def __init__(self, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1, ahead: int = 0) -> None:
+    __slots__ = ("_ahead", "_at_once", "_begun", "_compute", "_made", "_places", "depth")
+
+    def __init__(
+        self, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1, ahead: int = 0, of: Iterable[Registers] = ()
+    ) -> None:  # fmt: skip
+        waits_for = [registers for registers in of if isinstance(registers, LazyRegisters)]
+        for registers in waits_for:
+            if registers.depth >= _DEEPEST:
+                registers.compute_all()
+        self.depth: int = 1 + max([registers.depth for registers in waits_for], default=0)  # of the chain, these included
         self._places = {place: number for number, place in enumerate(places)}
         self._compute, self._at_once, self._ahead = compute, at_once, ahead
         self._made: dict[tuple[int, ...], Atom] = {}
@@ -58,6 +70,12 @@ class LazyRegisters(Registers):
                 if one not in self._made:
                     self._made[one] = self._compute(one)
         return self._made[place]
+
+    def compute_all(self) -> None:
+        """Computes all that was not asked for yet."""
+        for place in self._places:
+            self[place]
+        self.depth = 0
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return iter(self._places)
@@ -320,7 +338,7 @@ def _unmoved(tile: Shared, strides: Sequence[int], to: tuple[int, ...], layout: 
     by_place = {place: register for register, place in held.items()}
     if bits != needed or not by_place.keys() >= set(registers.values()):
         return None
-    return Shared(to, layout, LazyRegisters(registers, lambda register: tile.registers[by_place[registers[register]]]))
+    return Shared(to, layout, LazyRegisters(registers, lambda register: tile.registers[by_place[registers[register]]], of=[tile.registers]))
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ class Rewrite(Exchanger):
         self._multiples = Multiples(self.body)
         self._parts_of: dict[int, tuple[TileLayout, dict[tuple[int, ...], Variable]]] = {}
         self._ordered = _ordered(program)
-        self._lazy: list[Registers] = []
+        self._lazy: list[LazyRegisters] = []
         self._holds_tiles = False
 
     def run(self) -> Program:
@@ -155,9 +155,10 @@ class Rewrite(Exchanger):
     # ---- values
 
     def lazy(
-        self, old: Value, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1, ahead: int = 0
+        self, old: Value, places: Iterable[tuple[int, ...]], compute: Callable[[tuple[int, ...]], Atom], at_once: int = 1, ahead: int = 0,
+        of: Iterable[Registers] = (),
     ) -> Registers:  # fmt: skip
-        """The registers of an old value, which are computed later in this block, as if here."""
+        """The registers of an old value, which are computed later in this block, as if here, `of` these."""
         here = self.place
 
         def computed(register: tuple[int, ...]) -> Atom:
@@ -166,15 +167,14 @@ class Rewrite(Exchanger):
             self.place = now
             return atom
 
-        made = LazyRegisters(places, computed, at_once, ahead)
+        made = LazyRegisters(places, computed, at_once, ahead, of)
         self._lazy.append(made)
         return made
 
     def settle(self) -> None:
         """Computes all registers that are to be computed later: another block may begin or end here. The last first, so that each takes what it needs along."""
         while self._lazy:
-            for _ in self._lazy.pop().values():
-                pass
+            self._lazy.pop().compute_all()
 
     def tile_of(self, atom: Atom) -> Shared:
         """A tile as invocations hold it."""
@@ -222,7 +222,8 @@ class Rewrite(Exchanger):
             tile = tiles[atom]
             return tile.registers[tuple([0 if extent == 1 else r for extent, r in zip(tile.shape, register, strict=True)])]
 
-        made = self.lazy(s.bound, layout.registers(type_.shape), lambda r: self.let(s.op, tuple([part(a, r) for a in s.args]), given))
+        waits_for = [tile.registers for tile in tiles.values()]
+        made = self.lazy(s.bound, layout.registers(type_.shape), lambda r: self.let(s.op, tuple([part(a, r) for a in s.args]), given), of=waits_for)
         return self.keep(s.bound, Shared(type_.shape, layout, made))
 
     def _tile(self, s: Tile) -> bool:

@@ -48,6 +48,7 @@ _SWIZZLED_BYTES: Final = 16  # that are copied together to where warpgroups, or 
 GROUPS: Final = 8  # of such, in a swizzled row
 _MATRIX_BYTES: Final = 4  # of each row, that a lane gets
 _TURNED_BYTES: Final = 2  # of the elements of matrices that are turned while they are loaded
+_TURNED: Final = (1, 0)  # the axes of a factor that is turned
 _FEWEST: Final = 2  # strips of a ring
 _WARPGROUP: Final = 128  # invocations
 _MOST: Final = 4
@@ -253,14 +254,17 @@ class RingPlan:
         return lane_sums(s, self._invocations // WARP, along_k=(along_k[0], along_k[1]))
 
     def lasting_variable(self, loop: int, s: Tile) -> Variable | None:
-        """The variable to which a loop's product adds, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
+        """The variable to which a loop's product adds in every turn, if nothing else in the loop reads or sets it: then a turn need not wait for its sums."""
         body = self._program.body
         before = body[self.maker(s.args[2])] if isinstance(s.args[2], Value) else None
-        inside = body[loop : self._program.match[loop]]
+        inside = range(loop, self._program.match[loop])
         if not isinstance(before, Get) or sum(s.bound in other.args for other in body) != 1:
             return None
-        touching = [other for other in inside if isinstance(other, VariableStatement) and other.variable is before.variable]
-        is_set = len(touching) == 2 and touching[0] is before and isinstance(touching[1], Set) and touching[1].args[0] is s.bound
+        touching = [at for at in inside if isinstance(other := body[at], VariableStatement) and other.variable is before.variable]
+        if len(touching) != 2 or any(self.block_of(at) != loop for at in touching):
+            return None
+        got, given = [body[at] for at in touching]
+        is_set = got is before and isinstance(given, Set) and given.args[0] is s.bound
         return before.variable if is_set and sum(before.bound in other.args for other in body) == 1 else None
 
     def _delay(self, loop: int, ring: Ring, counts: Sequence[int]) -> None:
@@ -297,7 +301,7 @@ class RingPlan:
         at = self._made_by[atom.id]
         s = body[at]
         chain = [at]
-        if isinstance(s, Tile) and s.op.name == "transpose" and counts[atom.id] == 1:
+        if isinstance(s, Tile) and s.op.name == "transpose" and s.numbers == _TURNED and counts[atom.id] == 1:
             at = self._made_by[s.args[0].id] if isinstance(s.args[0], Value) else at
             s = body[at]
             chain.append(at)

@@ -40,7 +40,7 @@ from vyre_py.ir.language.ops import TRANSCENDENTAL
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import u32
 from vyre_py.ir.math.builder import word
-from vyre_py.lowering.tiles.boxes import BOTH, TURN, BoxRewrite, counter
+from vyre_py.lowering.tiles.boxes import BOTH, TURN, BoxRewrite, counter, is_parted
 from vyre_py.lowering.tiles.grid_walk import GridWalk, in_bands
 from vyre_py.lowering.tiles.rings import Ring
 from vyre_py.lowering.tiles.viewed import splits
@@ -121,7 +121,8 @@ class RoleRewrite(BoxRewrite):
         if offsets is not None:
             ring.freed = counter(f"tile:freed.{loop}", ring)
             self._producer = _Fed(loop, ring, offsets)
-            ring.shared = {at for at in ring.loads if not self._depends(program.body[at].args, "workgroup_id.y")}
+            parted = {at for at, strip in ring.loads.items() if is_parted(strip, CLUSTER)}
+            ring.shared = {at for at in parted if not self._depends(program.body[at].args, "workgroup_id.y")}
 
     def _find_onward(self) -> None:
         """Has the copies of a loop whose warpgroups take turns go on into the workgroup's next place of the grid, if its turns are the same at all, and if all
@@ -166,8 +167,17 @@ class RoleRewrite(BoxRewrite):
 
     def _depends(self, atoms: Sequence[Atom], query: str) -> bool:
         """Whether any of these is computed from a query, among others."""
-        made = [self.program.body[self._plan.maker(atom)] for atom in atoms if isinstance(atom, Value)]
-        return any(isinstance(s, (Let, For)) and ((isinstance(s, Let) and s.op.name == query) or self._depends(s.args, query)) for s in made)
+        found, waiting = set[int](), list(atoms)
+        while waiting:
+            atom = waiting.pop()
+            if not isinstance(atom, Value) or (at := self._plan.maker(atom)) in found:
+                continue
+            s = self.program.body[at]
+            if isinstance(s, Let) and s.op.name == query:
+                return True
+            found.add(at)
+            waiting += s.args if isinstance(s, (Let, For)) else ()
+        return False
 
     def _lets(self, values: Collection[Value]) -> tuple[int, ...] | None:
         """The statements from which these are computed, in order; None if any is no Let of the body's own."""

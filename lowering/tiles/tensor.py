@@ -296,15 +296,17 @@ def accumulators(
     values: dict[int, TileLayout] = {}
     variables: dict[int, TileLayout] = {}
     warps, whole_rows = invocations.count // WARP, any(map(_folds_rows, program.body))
+    own = {index: of_lanes.get(index, Accumulator(warps, 1)) for index in (*of_warpgroups, *of_lanes)}
+    # What such a product is added to lies as its sums do, whatever it was set to before.
+    made = {s.bound.id: layout for index, layout in own.items() if isinstance(s := program.body[index], Tile)}
+    variables |= {s.variable.id: made[s.args[0].id] for s in program.body if isinstance(s, Set) and isinstance(s.args[0], Value) and s.args[0].id in made}
     before = -1
     while before != len(variables):
         before = len(variables)
         for index, s in enumerate(program.body):
             layout: TileLayout | None = None
-            if index in of_warpgroups:
-                layout = Accumulator(warps, 1)
-            elif index in of_lanes:
-                layout = of_lanes[index]
+            if index in own:
+                layout = own[index]
             elif cores_take(s):
                 layout = _accumulator(_shape(s), warps, whole_rows=whole_rows)
             elif _folds_rows(s) and isinstance(a := s.args[0], Value) and isinstance(of := values.get(a.id), Accumulator) and of.across == 1:

@@ -168,7 +168,8 @@ class WarpgroupRewrite(ViewedRewrite):
     # ---- products of the turn before
 
     def _late_factor(self, product: int) -> tuple[int, Value] | None:
-        """The statement that multiplies what a late product adds to by a factor for each row, and this, if nothing else is made of either."""
+        """The statement that multiplies what a late product adds to by a factor for each row, and this, if nothing else is made of either, and nobody reads
+        the variable from there on, which is multiplied in its place."""
         body, counts = self.program.body, uses(self.program)
         scaled = self._tile_at(product).args[2]
         assert isinstance(scaled, Value)  # a tile
@@ -179,7 +180,8 @@ class WarpgroupRewrite(ViewedRewrite):
         for one, other in (s.args, s.args[::-1]):
             of = body[self._plan.maker(one)] if isinstance(one, Value) and counts[one.id] == 1 else None
             is_late = isinstance(of, Get) and of.variable is self._late_variables[product] and of.variable.type == scaled.type
-            if is_late and isinstance(other, Value) and other.type.is_tile and other.type.shape[1] == 1 < scaled.type.shape[1]:
+            is_read = any(isinstance(s, Get) and s.variable is self._late_variables[product] for s in body[at + 1 : product])
+            if is_late and not is_read and isinstance(other, Value) and other.type.is_tile and other.type.shape[1] == 1 < scaled.type.shape[1]:
                 return at, other
         return None
 
@@ -301,9 +303,11 @@ class WarpgroupRewrite(ViewedRewrite):
     def _array(self, name: str, space: Space, type_: Type, *shape: int) -> Memory:
         """The array of a name."""
         memory = next((m for m in self.memories if m.name == name), None)
+        sizes = tuple(map(DimConst, shape))
         if memory is None:
-            memory = Memory(name, space, type_, tuple(map(DimConst, shape)), Access.READ_WRITE)
+            memory = Memory(name, space, type_, sizes, Access.READ_WRITE)
             self.memories.append(memory)
+        assert (memory.type, memory.shape) == (type_, sizes), "arrays of one name are the same"
         return memory
 
     def _factor(self, atom: Atom, number: int, *, swizzled: bool = False) -> tuple[Strip, Atom]:
@@ -316,7 +320,8 @@ class WarpgroupRewrite(ViewedRewrite):
         rows, length = tile.shape
         along_k, lanes = number == 0, lanes_of(tile.type) * (2 if swizzled else 1)
         stride = length if swizzled else padded(length, tile.type, along_k=along_k)
-        memory = self._array(f"tile:{tile.type}.{rows}x{length}.{number}", Space.WORKGROUP, tile.type, rows * stride // lanes, lanes)
+        kind = f"{number}.swizzled" if swizzled else number  # an array has one way to lie
+        memory = self._array(f"tile:{tile.type}.{rows}x{length}.{kind}", Space.WORKGROUP, tile.type, rows * stride // lanes, lanes)
         strip, m = Strip(memory, rows, length, stride, 1, along_k, lanes, swizzled), self.m
         self.barrier()
         for r, value in tile.registers.items():
