@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -59,9 +60,10 @@ def compare(function, *arguments, kernels=1, tolerance=1e-5, **settings):
     launched = []
     with runtime.watching(launched.append):
         found = torch.compile(function, backend="vyre", fullgraph=True, **settings)(*ours)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.backends.mkldnn, "enabled", False)  # whose gelu of infinity is NaN on CPUs with AVX-512, unlike PyTorch's own
-        wanted = function(*theirs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TF32 acceleration on top of oneDNN")  # which is not asked for
+        with torch.backends.mkldnn.flags(enabled=False):  # whose gelu of infinity is NaN on CPUs with AVX-512, unlike PyTorch's own
+            wanted = function(*theirs)
     torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
     leaves = [(a, b) for a, b in zip(ours, theirs, strict=True) if isinstance(a, torch.Tensor) and a.requires_grad]
