@@ -5,7 +5,7 @@ All raise ValidationError at the caller's line. What each op computes stands in 
 
 from __future__ import annotations
 
-from typing import Final
+import numpy as np
 
 from vyre_py.ir.builder.expressions import Expr, Operand, apply, apply_tile, const
 from vyre_py.ir.builder.sizes import Size, size_op
@@ -13,7 +13,7 @@ from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.tiles.tensor_model import MODELS
 from vyre_py.ir.language.tiles.tile_ops import modelled_product
-from vyre_py.ir.language.types import Type, u32, vector_of
+from vyre_py.ir.language.types import Type, f32, u32, vector_of
 from vyre_py.ir.public import public
 
 __all__ = ["bitcast", "cast", "ceil_div", "max", "min", "mma", "splat", "vec2", "vec3", "vec4"]
@@ -109,9 +109,6 @@ def splat(x: Expr, to: int | Type) -> Expr:
     return apply("swizzle", x, const(0, u32), given=vector_of(x.type, to))
 
 
-_PRODUCTS: Final[dict[bool | str, str]] = {False: "mma", True: "mma_tensor"}
-
-
 @public
 def mma(a: Expr, b: Expr, acc: Expr, *, tensor: bool | str = False) -> Expr:
     """The product of matrices a b + acc, for tiles a of (m, k), b of (k, n) and acc of (m, n); a tile of acc's type.
@@ -123,9 +120,9 @@ def mma(a: Expr, b: Expr, acc: Expr, *, tensor: bool | str = False) -> Expr:
 
     Raises ValidationError: V201 for other types and shapes, V602 in a Program of invocations, B108 for another `tensor`.
     """
-    if tensor in MODELS:
-        return apply_tile(modelled_product(str(tensor), a.type.scalar).name, a, b, acc)
-    if tensor not in _PRODUCTS:
+    if isinstance(tensor, str) and tensor in MODELS:
+        return apply_tile(modelled_product(tensor, a.type.scalar if isinstance(a, Expr) else f32).name, a, b, acc)
+    if not isinstance(tensor, (bool, np.bool_)):
         known = " or ".join(map(repr, MODELS))
         fail("B108", f"tensor is True, False or an architecture, got {shown(tensor)}", f"vp.mma(a, b, acc, tensor=True); the one architecture is {known}")
-    return apply_tile(_PRODUCTS[tensor], a, b, acc)
+    return apply_tile("mma_tensor" if tensor else "mma", a, b, acc)

@@ -6,7 +6,7 @@ Methods, as NumPy has them, and not functions: the tile says what its axes are, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from vyre_py.ir.builder.where import fail
 from vyre_py.ir.imports import deferred
@@ -57,8 +57,10 @@ class TileValue:
         """The tile whose axis k is the k-th of these axes of this one: (k, m, n) by `x.transpose(2, 0, 1)` of (m, n, k). Without axes they are reversed."""
         return self._tile("transpose", *[self._axis(axis) for axis in axes or range(len(self.shape))[::-1]])
 
-    def reshape(self, shape: Shape) -> Expr:
-        """The elements in the same order, the last axis fastest, as a tile of this shape, which has as many."""
+    def reshape(self, shape: Shape, *more: object) -> Expr:
+        """The elements in the same order, the last axis fastest, as a tile of this shape, a tuple, which has as many."""
+        if more:
+            fail("B108", f"reshape takes one shape, got {1 + len(more)} values", f"a tuple: x.reshape({shown((shape, *more))})")
         return self._tile("reshape", *shapes.extents_of(shape))
 
     def item(self) -> Expr:
@@ -77,6 +79,11 @@ class TileValue:
     def scan(self, op: str, axis: int, *, exclusive: bool = False) -> Expr:
         """Along an axis the elements up to each, or those before it, folded by an op of `reduce`; a tile of the same type. The order is fixed (`ir/OPS.md`)."""
         return self._tile(f"{'exclusive' if exclusive else 'inclusive'}_{_fold(op)}", self._axis(axis))
+
+    def __matmul__(self, other: object) -> NoReturn:
+        fail("B108", "`@` is no op: a product of tiles is added to a third one", "vp.mma(a, b, acc), with b.fill(0.0, (m, n), vp.f32) to begin with")
+
+    __rmatmul__ = __matmul__
 
     def _axis(self, axis: int) -> int:
         type_ = self.type

@@ -397,6 +397,12 @@ VALUES: list[tuple[str, str, Mistake]] = [
     ("V201", "name the type of an element", lambda s: vp.cast(s.tile, tile_of(vp.f16, (4, 8)))),
     ("V201", "does not go element by element", lambda s: vp.length(s.tile)),
     ("V201", "vp.cast(x, vp.f32)", lambda s: vp.sqrt(s.ints)),
+    ("B108", "vp.mma(a, b, acc)", lambda s: s.tile @ s.tile),
+    ("B108", "vp.mma(a, b, acc)", lambda s: np.zeros((8, 8)) @ s.tile),
+    ("B108", "a tuple: x.reshape((4, 8))", lambda s: s.tile.reshape(4, 8)),
+    ("B108", "tensor is True, False or an architecture, got [1]", lambda s: vp.mma(s.tile, s.tile, s.tile, tensor=[1])),  # type: ignore[arg-type]  # the mistake
+    ("B108", "tensor is True, False or an architecture, got 1", lambda s: vp.mma(s.tile, s.tile, s.tile, tensor=1)),  # type: ignore[arg-type]  # the mistake
+    ("B106", "nothing says what tile 3 is", lambda s: vp.mma(3, s.tile, s.tile, tensor="sm_90")),  # type: ignore[arg-type]  # the mistake under test
     ("V601", "an axis is a whole number, got 'x'", lambda s: s.tile.reduce("add", "x")),  # type: ignore[arg-type]  # the mistake under test
     ("V601", "an axis is a whole number", lambda s: s.tile.reduce("add", s.i)),  # type: ignore[arg-type]  # the mistake under test
     ("V601", "an extent of a tile is a whole number, got 1.5", lambda s: s.tile.reshape((1.5, 2))),  # type: ignore[arg-type]  # the mistake under test
