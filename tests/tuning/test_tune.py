@@ -235,12 +235,21 @@ def test_progress_hears_of_every_candidate() -> None:
         ({"tries": -1}, "tries=-1"), ({"tries": True}, "tries=True"), ({"timeout": 0}, "timeout=0"), ({"space": ["tiles"]}, "space"),
         ({"space": {"tiles": []}}, "'tiles'"), ({"space": {"tiles": [object()]}}, "'tiles'"), ({"space": {"tiles": list(range(5000))}}, "5000 candidates"),
         ({"allowed": lambda tiles: False}, "without a candidate"), ({"make": lambda tiles: None}, "make gave None"),
+        ({"space": {"tiles": 3}}, "values 3 of 'tiles'"), ({"space": {"tiles": "small"}}, "values 'small' of 'tiles'"),
+        ({"make": 3}, "make that is 3"), ({"make": matmul()}, "make that is <Program"), ({"make": [], "space": None}, "declares none"),
+        ({"space": {"tilse": ["small"]}}, "parameters tilse for make: got an unexpected keyword argument 'tilse'"),
+        ({"allowed": lambda x: True}, "parameters tiles for allowed: missing a required argument: 'x'"), ({"allowed": 3}, "allowed that is 3"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"make": matmul, "space": TILES, "arguments": PRODUCT, "device": "cpu"}
     with pytest.raises(Unsupported, match=message):
         vp.tune(**{**given, **changed})
+
+
+def test_a_wrong_value_is_placed_where_the_tuning_was_asked_for() -> None:
+    with pytest.raises(LaunchError, match=Path(__file__).name):
+        vp.tune(matmul, {"tiles": ["huge"]}, PRODUCT, device="cpu")
 
 
 def test_arrays_that_do_not_fit_are_refused_before_anything_runs() -> None:

@@ -37,4 +37,5 @@ _SPACES: Final[Mapping[Callable[..., Any], Space]] = {
 
 def space_of(make: Callable[..., Any]) -> Space | None:
     """That of a function of `vp.ops`, itself or with arguments bound by `functools.partial`; None where it has none."""
-    return _SPACES.get(getattr(make, "func", make))
+    function = getattr(make, "func", make)
+    return next((space for of, space in _SPACES.items() if of is function), None)

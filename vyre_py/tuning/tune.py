@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from statistics import median
 from typing import Any, Final
@@ -110,10 +111,15 @@ def _points(space: Mapping[str, Sequence[Any]], allowed: Callable[..., object] |
     """All combinations that are allowed, the last name changing fastest. Raises Unsupported for a space that has none, or too many."""
     if not isinstance(space, Mapping) or not all(isinstance(name, str) for name in space):
         raise _refuse(f"space {shown(space)}", 'it is a mapping of names to values: {"tiles": ["small", "medium"]}')
+    for name, values in space.items():
+        if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
+            raise _refuse(f"values {shown(values)} of {name!r}", f'a list of texts, numbers, None, and tuples of these: {{"{name}": [{shown(values)}]}}')
     rows = {name: list(values) for name, values in space.items()}
     for name, values in rows.items():
         if not values or not all(map(_plain, values)):
             raise _refuse(f"values {shown(values)} of {name!r}", "a list of texts, numbers, None, and tuples of these")
+    if allowed is not None:
+        _require_taken("allowed", allowed, rows)
     if math.prod(map(len, rows.values())) > _MOST:
         raise _refuse(f"a space of {math.prod(map(len, rows.values()))} candidates", f"at most {_MOST} are looked at")
     points = [dict(zip(rows, values, strict=True)) for values in product(*rows.values())]
@@ -121,6 +127,20 @@ def _points(space: Mapping[str, Sequence[Any]], allowed: Callable[..., object] |
     if not found:
         raise _refuse("a space without a candidate", "`allowed` refuses every combination")
     return found
+
+
+def _require_taken(what: str, function: object, names: Iterable[str]) -> None:
+    """Raises Unsupported for what is no function of parameters of these names, as far as it says which it has."""
+    if not callable(function):
+        raise _refuse(f"{what} that is {shown(function)}", "a function that takes the parameters by name, and not what one gives: vp.ops.matmul")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # one in C that says nothing
+    try:
+        signature.bind(**dict.fromkeys(names))
+    except TypeError as error:
+        raise _refuse(f"parameters {', '.join(names)} for {what}: {error}", f"it takes {', '.join(signature.parameters) or 'none'}") from None
 
 
 def _candidate(make: Callable[..., Program], point: Parameters) -> _Candidate:
@@ -199,7 +219,9 @@ def tune(
     declared = space_of(make) if space is None else Space(space)
     if declared is None:
         raise _refuse("a space of None", "what is tuned declares none: say which values its parameters may have")
-    candidates = [_candidate(make, point) for point in _points(declared.values, allowed)]
+    points = _points(declared.values, allowed)
+    _require_taken("make", make, declared.values)
+    candidates = [_candidate(make, point) for point in points]
     sound = [(number, c.program) for number, c in enumerate(candidates) if c.program is not None]
     if not sound:
         raise LaunchError("no candidate is a Program", cause=candidates[0].error)
