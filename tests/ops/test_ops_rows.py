@@ -113,6 +113,17 @@ def test_the_greatest_of_what_is_not_finite(strict_device: Device) -> None:
     assert found["values"].tolist() == [[np.inf, 0, -np.inf, -np.inf], [-np.inf] * 4]
 
 
+def test_zeros_among_the_greatest_keep_their_signs(strict_device: Device) -> None:
+    x = np.zeros((2, 2100), np.float32)
+    x[0, ::3], x[1] = -0.0, -1
+    x[1, [7, 2099]] = [-0.0, 0.0]
+    for type_ in (vp.f32, vp.bf16):
+        source = x.astype(type_.dtype)
+        found = strict_device.compile_native(vp.ops.top_k(type_, 4)).dispatch({"source": source})
+        assert found["places"].tolist() == [[0, 1, 2, 3], [7, 2099, 0, 1]]
+        assert found["values"].tobytes() == np.take_along_axis(source, found["places"].astype(int), 1).tobytes()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -63,6 +63,7 @@ class _Line:
 
     def __init__(self, b: vp.TileBuilder, type_: Type, to: Type, rank: int, axis: int) -> None:
         dims = [b.dim(f"d{k}") for k in range(whole("the rank", rank, 1, _MOST_AXES))]
+        rank = len(dims)
         self.axis = axis_of(axis, rank)
         *outer, beside = [k for k in range(rank) if k != self.axis] or [self.axis]
         self.step, width = _ALONE if rank == 1 else _LAST if self.axis == rank - 1 else _OTHER
@@ -115,10 +116,11 @@ def _place(name: str, op: str, type_: Type, rank: int, axis: int) -> vp.Program:
     with vp.TileBuilder(name) as b:
         line = _Line(b, type_, u32, rank, axis)
         places = b.iota(line.along, line.shape)
-        best, where = b.var("best", type_, nothing, shape=line.shape), b.var("where", u32, places)
+        best, where = b.var("best", type_, nothing, shape=line.shape), b.var("where", u32, _NOWHERE, shape=line.shape)
         with b.for_(0, line.length, line.step, name="p") as p:
             x = line.load(p)
-            wins = (places < line.length - p) & (x > best if op == "max" else x < best)  # not where equal: the first one stays
+            is_first = (x == nothing) & (where == _NOWHERE)  # the extreme of the type is beyond no other, and yet it may be all that there is beside NaN
+            wins = (places < line.length - p) & ((x > best if op == "max" else x < best) | is_first)  # not where equal: the first one stays
             where.set(vp.select(wins, places + p, where))
             best.set(vp.select(wins, x, best))
         first = vp.select(best == best.get().reduce(op, line.along), where, _NOWHERE).reduce("min", line.along)

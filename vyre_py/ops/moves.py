@@ -41,12 +41,13 @@ def permute(type_: Type = f32, axes: Sequence[int] = (1, 0)) -> vp.Program:
         dims = [b.dim(f"d{k}") for k in range(rank)]
         source, target = b.read("source", type_, *dims), b.write("target", type_, *[dims[k] for k in order])
         parts = vp.ceil_div(dims[last], width)
-        at = {last: b.workgroup_id(0) % parts * width, other: b.workgroup_id(1) * height}
+        # All on one axis of the grid, the longest that devices have.
+        at, number = {last: b.workgroup_id(0) % parts * width}, b.workgroup_id(0) // parts
         over: vp.Expr = parts
-        number = b.workgroup_id(0) // parts
-        for k in [k for k in range(rank) if k not in at]:
+        for k in [k for k in range(rank) if k not in (last, other)]:
             at[k], number, over = number % dims[k], number // dims[k], over * dims[k]
-        b.grid(over, vp.ceil_div(dims[other], height))
+        at[other] = number * height
+        b.grid(over * vp.ceil_div(dims[other], height))
         x = source.tile(*[at[k] for k in range(rank)], shape=[{last: width, other: height}.get(k) for k in range(rank)])
         places = order.index(other), order.index(last)
         target.tile_store(tuple([at[k] for k in order]), x if places[0] < places[1] else x.T, axes=sorted(places))

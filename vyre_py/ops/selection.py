@@ -44,7 +44,8 @@ def top_k(type_: Type = f32, k: int = 1) -> vp.Program:
                 best.set(vp.select(wins, x, best))
             most = best.get().reduce("max", 1)
             place.set(vp.select(best == most, where, _NOWHERE).reduce("min", 1).item())
-            last.set(most.item())
+            # What is stored is the element itself: of zeros, which are equal, the greatest has the sign of another one.
+            last.set(vp.select(place == _NOWHERE, nothing, source.tile(i, place, shape=(1, 1)).item()) if type_.is_float else most.item())
             values[i, t] = last
             places[i, t] = place
     return b.program
