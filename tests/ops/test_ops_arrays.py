@@ -212,6 +212,10 @@ def test_uniform_numbers_are_the_upper_bits(strict_device: Device, type_: vp.Typ
         (lambda: vp.ops.max(vp.f32, 5), "the rank is a whole number from 1 to 4, got 5"),
         (lambda: vp.ops.argmin(vp.f32, 2, 2), "an array of rank 2 has no axis 2"),
         (lambda: vp.ops.min(vp.f32, 2, 1.0), "an array of rank 2 has no axis 1.0"),
+        (lambda: vp.ops.sum(vp.f32, 2, True), "an array of rank 2 has no axis True"),
+        (lambda: vp.ops.sum(vp.f32, 2, np.True_), "an array of rank 2 has no axis"),
+        (lambda: vp.ops.sum(vp.f32, 2, np.array([0, 1])), "an array of rank 2 has no axis array"),
+        (lambda: vp.ops.prefix_sum(exclusive=np.zeros(2)), "exclusive is True or False, got array"),
         (lambda: vp.ops.transpose(vp.f32x2), "the type of the elements is none"),
         (lambda: vp.ops.permute(vp.f32, (0, 0, 1)), "each of the 3 axes is needed once"),
         (lambda: vp.ops.permute(vp.f32, (0,)), "an array has 2 to 4 axes"),
@@ -229,6 +233,12 @@ def test_what_there_is_not_is_refused_at_the_callers_line(call: Any, message: st
         call()
     (finding,) = caught.value.diagnostics
     assert finding.code == "B108" and finding.place is not None and finding.place.file == __file__ and "vp.ops." in finding.place.source
+
+
+def test_numbers_of_numpy_are_axes_as_pythons_are() -> None:
+    assert vp.ops.sum(vp.f32, np.int64(2), np.int64(-1)) == vp.ops.sum(vp.f32, 2, 1)
+    assert vp.ops.permute(vp.f32, (np.int64(1), np.uint8(0))) == vp.ops.transpose()
+    assert vp.ops.prefix_sum(exclusive=np.True_) == vp.ops.prefix_sum(exclusive=True)
 
 
 def test_the_names_are_there_and_documented() -> None:

@@ -132,7 +132,15 @@ def test_heads_that_are_no_whole_rows_of_warpgroups_have_room_too(head: int) -> 
         ((vp.f64,), {}, "the type of attention is none of those that there are: f64"),
         ((vp.f32, 0), {}, "the length of a head is a whole number from 1 to 256, got 0"),
         ((), {"scale": float("nan")}, "the scale of scores is a positive number, got nan"),
-        ((), {"tiles": (64, 64, 32)}, "tiles of attention have two extents"),
+        ((), {"tiles": (64, 64, 32)}, "tiles are a tuple of 2 extents, queries and keys, got"),
+        ((), {"tiles": (1024, 1024)}, "make one of 1048576 elements"),
+        ((vp.f32, 256), {"tiles": (16, 1024)}, "make one of 262144 elements"),
+        ((), {"scale": 10**400}, "the scale of scores is a positive number, got 1000"),
+        ((), {"scale": True}, "the scale of scores is a positive number, got True"),
+        ((), {"scale": 1e300}, "the scale of scores is a positive number, got 1e"),
+        ((), {"causal": np.zeros(2)}, "causal is True or False, got array"),
+        ((), {"tensor": [1]}, "tensor is True, False or an architecture"),
+        ((), {"tensor": "sm_80"}, "tensor is True, False or an architecture whose bits are known, got 'sm_80'"),
         ((), {"tiles": (64, 0)}, "an extent of tiles is a whole number from 1 to 1024, got 0"),
     ],
 )
@@ -141,3 +149,7 @@ def test_what_there_is_not_is_refused_at_the_callers_line(arguments: tuple[Any, 
         vp.ops.attention(*arguments, **options)
     (finding,) = caught.value.diagnostics
     assert finding.code == "B108" and finding.place is not None and finding.place.file == __file__
+
+
+def test_numbers_and_flags_of_numpy_are_taken_as_pythons_are() -> None:
+    assert vp.ops.attention(scale=np.float32(0.5), causal=np.True_, tensor=np.False_) == vp.ops.attention(scale=0.5, causal=True)

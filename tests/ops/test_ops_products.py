@@ -17,6 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 KINDS = ["reference", "cpu"]
 TINY = (16, 16, 8)  # tiles of which small arrays have several
 SIZES = [(1, 1, 1), (17, 15, 9), (16, 16, 8), (31, 37, 29)]
+FLAGS = ["batched", "transpose_a", "transpose_b", "scaled", "bias", "residual"]
 WANTED: dict[str, Any] = {
     "relu": lambda x: np.maximum(x, 0), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "silu": lambda x: x / (1 + np.exp(-x)), "tanh": np.tanh,
     "gelu": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))), "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
@@ -129,7 +130,16 @@ def test_the_shape_is_that_for_a_machine() -> None:
         ((vp.u8,), {"activation": "gelu"}, "products of integers are neither scaled nor activated"),
         ((), {"activation": "softplus"}, "the activation is none of those that there are: 'softplus'"),
         ((), {"tiles": "huge"}, "the shape of tiles is none"),
-        ((), {"tiles": (64, 64)}, "tiles have three extents"),
+        ((), {"tiles": (64, 64)}, "tiles are a tuple of 3 extents"),
+        ((), {"tiles": [16, 16, 16]}, r"tiles are a tuple of 3 extents, rows, columns and depth, got \[16, 16, 16\]"),
+        ((), {"tiles": np.array([16, 16, 16])}, "tiles are a tuple of 3 extents"),
+        ((), {"tiles": (1024, 1024, 16)}, "make one of 1048576 elements, and at most 131072 are allowed"),
+        ((), {"activation": np.array([1, 2, 3])}, "the activation is none"),
+        ((), {"tensor": "x"}, "tensor is True, False or an architecture whose bits are known, got 'x'"),
+        ((), {"tensor": [1]}, "tensor is True, False or an architecture"),
+        ((), {"tensor": 1}, "tensor is True, False or an architecture"),
+        ((vp.i8,), {"tensor": "sm_90"}, "tensor is True, False or an architecture"),
+        *(((), {name: wrong}, f"{name} is True or False, got ") for name in FLAGS for wrong in (np.zeros(2), "f32", {}, float("nan"))),
         ((), {"on": "sm_2"}, "what it runs on is a device, a target or a target's name, got 'sm_2'"),
         ((), {"tiles": (64, 64, 0)}, "an extent of tiles is a whole number from 1 to 1024, got 0"),
     ],

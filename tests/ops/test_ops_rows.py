@@ -133,6 +133,10 @@ def test_zeros_among_the_greatest_keep_their_signs(strict_device: Device) -> Non
         (lambda: vp.ops.layer_norm(vp.u8), "the type of a norm is none"),
         (lambda: vp.ops.rms_norm(vp.f32, True), "the length of a row is a whole number"),
         (lambda: vp.ops.rms_norm(epsilon=-1), "epsilon is a number from 0 up to 1, got -1"),
+        (lambda: vp.ops.layer_norm(epsilon=False), "epsilon is a number from 0 up to 1, got False"),
+        (lambda: vp.ops.layer_norm(epsilon=np.zeros(2)), "epsilon is a number from 0 up to 1, got array"),
+        (lambda: vp.ops.layer_norm(bias=np.zeros(2)), "bias is True or False, got array"),
+        (lambda: vp.ops.rms_norm(weight="f32"), "weight is True or False, got 'f32'"),
         (lambda: vp.ops.top_k(vp.bool_), "the type of the elements is none"),
         (lambda: vp.ops.top_k(vp.f32, 257), "k is a whole number from 1 to 256, got 257"),
     ],
@@ -142,3 +146,8 @@ def test_what_there_is_not_is_refused_at_the_callers_line(call: Any, message: st
         call()
     (finding,) = caught.value.diagnostics
     assert finding.code == "B108" and finding.place is not None and finding.place.file == __file__
+
+
+def test_numbers_and_flags_of_numpy_are_taken_as_pythons_are() -> None:
+    assert vp.ops.rms_norm(epsilon=np.float64(1e-5), weight=np.False_) == vp.ops.rms_norm(weight=False)
+    assert vp.ops.layer_norm(epsilon=np.float32(0.5)) == vp.ops.layer_norm(epsilon=0.5)

@@ -125,6 +125,8 @@ def test_other_types_are_refused_at_the_callers_line() -> None:
         (lambda: vp.Sort(device, 9, vp.bool_), no_keys),
         (lambda: vp.ops.radix_move(vp.u32, vp.u32x2), "the type of values is none"),
         (lambda: vp.Sort(device, 9, values=vp.u32x2), "the type of values is none"),
+        (lambda: vp.Sort("cpu", 10), "a device is needed, got 'cpu'"),
+        (lambda: vp.Sobol("cpu", 2), "a device is needed, got 'cpu'"),
         (lambda: vp.Sort(device, -1), "the count of keys is a whole number up to 4294967295, got -1"),
         (lambda: vp.Sort(device, 2**32), "the count of keys is a whole number up to 4294967295, got 4294967296"),
     ]

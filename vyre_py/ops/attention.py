@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 import vyre_py as vp
 from vyre_py.ir.language.types import Type, bf16, f16, f32
 from vyre_py.ops import hardware
-from vyre_py.ops.checks import one_of, refuse, whole
+from vyre_py.ops.checks import extents_of, flags, number, one_of, tensor_of, whole
 
 __all__ = ["attention"]
 
@@ -33,9 +33,9 @@ def attention(
     """out[z, h, i] = sum over j of p[j] v[z, g, j], where p is the softmax over j of scale * q[z, h, i] . k[z, g, j], and g = h // (heads // kv_heads).
 
     Buffers: `q` and `out` of [batch, heads, m, head], `k` and `v` of [batch, kv_heads, n, head], elements of `type_`: f16, bf16 or f32. All but `head`, up to
-    256, is any size; `kv_heads` divides `heads`: where it is less, so many query heads share a head of keys. With `causal` the last query sees all keys, the
-    one before all but the last, and so on: query i sees key j where j - n <= i - m. A query that sees no key gives zeros. `scale` is 1 / sqrt(head) unless
-    given.
+    256, is any size, but that CUDA and WebGPU have room for 65,535 of `batch` and of `heads` each; `kv_heads` divides `heads`: where it is less, so many query
+    heads share a head of keys. With `causal` the last query sees all keys, the one before all but the last, and so on: query i sees key j where
+    j - n <= i - m. A query that sees no key gives zeros. `scale` is 1 / sqrt(head) unless given.
 
     Scores, their exponentials (as powers of two) and all sums are computed in f32; the exponentials are rounded to `type_` for the second product, and the
     result once. Products are chains of fused multiply-adds, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their
@@ -50,15 +50,16 @@ def attention(
     """
     one_of("the type of attention", type_, (f16, bf16, f32))
     head = whole("the length of a head", head, 1, _WIDEST)
-    scale = 1 / math.sqrt(head) if scale is None else _scale_of(scale)
-    tensor = type_.size_bytes <= 2 if tensor is None else tensor
+    right = "the scale of scores is a positive number"
+    scale = 1 / math.sqrt(head) if scale is None else number(right, scale, lambda x: 0 < x < _MOST / math.log2(math.e), "scale=0.125")
+    (causal,), tensor = flags(causal=causal), tensor_of(tensor, type_)
     by, power = scale * math.log2(math.e), vp.fast.exp2 if tensor is True else vp.exp2
     kind, size = hardware.machine(on), type_.size_bytes
     # Heads that are whole steps of a product by warps, and not whole rows of one by warpgroups, have no room for longer tiles.
     by_warps = head < 2 * _ROW and head % _STEP == 0 and head % _ROW != 0
     shapes = _CORES[size] | (_FAST.get(kind, {}) if size == _NARROW_BYTES and not by_warps else {})
     by_itself = next(shape for most, shape in shapes.items() if head <= most) if tensor and kind != hardware.PLAIN else _PLAIN
-    rows, keys, depth = by_itself if tiles is None else (*_shape_of(tiles), 0)
+    rows, keys, depth = by_itself if tiles is None else (*extents_of(tiles, ("queries", "keys"), "tiles=(64, 64)", head), 0)
     with vp.TileBuilder("attention") as b:
         batch, heads, shared, m, n = b.dim("batch"), b.dim("heads"), b.dim("kv_heads"), b.dim("m"), b.dim("n")
         q, k, v = b.read("q", type_, batch, heads, m, head), b.read("k", type_, batch, shared, n, head), b.read("v", type_, batch, shared, n, head)
@@ -88,16 +89,3 @@ def attention(
         means = acc * vp.fast.div(1.0, total) if tensor is True else acc / total
         out.tile_store((z, h, i, 0), vp.cast(vp.select(total == 0, 0, means), type_), axes=(2, 3))
     return b.program
-
-
-def _scale_of(scale: Any) -> float:
-    if not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
-        refuse(f"the scale of scores is a positive number, got {scale!r}", "scale=0.125")
-    return float(scale)
-
-
-def _shape_of(tiles: Any) -> tuple[int, int]:
-    if not isinstance(tiles, tuple) or len(tiles) != 2:
-        refuse(f"tiles of attention have two extents: queries and keys, got {tiles!r}", "tiles=(64, 64)")
-    rows, keys = [whole("an extent of tiles", extent, 1, 1024) for extent in tiles]
-    return rows, keys

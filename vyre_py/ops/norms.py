@@ -7,7 +7,7 @@ from typing import Final
 
 import vyre_py as vp
 from vyre_py.ir.language.types import Type, f32
-from vyre_py.ops.checks import FLOATS, one_of, refuse, whole, wide
+from vyre_py.ops.checks import FLOATS, flags, number, one_of, whole, wide
 from vyre_py.ops.softmax import CHUNK, LONGEST, rows_of
 
 __all__ = ["layer_norm", "rms_norm"]
@@ -37,8 +37,8 @@ def rms_norm(type_: Type = f32, columns: int | None = None, *, epsilon: float = 
 
 def _norm(name: str, type_: Type, columns: int | None, epsilon: float, has_weight: bool, has_bias: bool) -> vp.Program:
     one_of("the type of a norm", type_, FLOATS)
-    if not isinstance(epsilon, (int, float)) or not 0 <= epsilon < 1:
-        refuse(f"epsilon is a number from 0 up to 1, got {epsilon!r}", "epsilon=1e-5")
+    epsilon = number("epsilon is a number from 0 up to 1", epsilon, lambda x: 0 <= x < 1, "epsilon=1e-5")
+    has_weight, has_bias = flags(weight=has_weight, bias=has_bias)
     count, width = (1, CHUNK) if columns is None else (rows_of(whole("the length of a row", columns, 1, LONGEST)), columns)
     centred, to, shape = name == "layer_norm", wide(type_), (count, width)
     with vp.TileBuilder(name) as b:

@@ -10,7 +10,7 @@ import vyre_py as vp
 from vyre_py.ir.check.limits import MAX_PIPELINE
 from vyre_py.ir.language.types import Type, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, u8
 from vyre_py.ops import hardware
-from vyre_py.ops.checks import FLOATS, one_of, refuse, whole
+from vyre_py.ops.checks import FLOATS, extents_of, flags, one_of, refuse, tensor_of, whole
 
 __all__ = ["ACTIVATIONS", "TILES", "matmul"]
 
@@ -36,8 +36,8 @@ _SUMS: Final = {f16: f32, bf16: f32, f8e4m3: f32, f8e5m2: f32, f32: f32, f64: f6
 
 def matmul(
     type_: Type = f32, to: Type | None = None, *, batched: bool = False, transpose_a: bool = False, transpose_b: bool = False, scaled: bool = False,
-    bias: bool = False, activation: str | None = None, residual: bool = False, tensor: bool | None = None, tiles: str | tuple[int, int, int] | None = None,
-    stages: int = 0, on: vp.Device | vp.Target | str | None = None,
+    bias: bool = False, activation: str | None = None, residual: bool = False, tensor: bool | str | None = None,
+    tiles: str | tuple[int, int, int] | None = None, stages: int = 0, on: vp.Device | vp.Target | str | None = None,
 ) -> vp.Program:  # fmt: skip
     """c = activation(scale * a b + bias) + residual, of which all but a b is left out unless asked for.
 
@@ -52,17 +52,20 @@ def matmul(
     `TILES`, of which "large" goes half as deep for elements of 4 bytes, and whose sums of f64 have no room in a GPU's registers, or a shape (rows, columns,
     depth); unless given it is "medium" with `tensor` and "small" without, which fit every machine, or what is fast `on` a device or target ("sm_90"), where
     factors of 8 bits that lie along k go 128 deep.
-    `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied ahead; 0 leaves it to the compiler.
+    `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied ahead; 0 leaves it to the compiler. CUDA and
+    WebGPU have room for 65,535 tiles along `m`, and as many matrices of a batch: for more, binding raises BindingError.
 
     Raises ValidationError B108 at the caller's line for other types, names, shapes and stages.
     """
     total = _SUMS[one_of("the type of the factors", type_, _SUMS)]
     default = i32 if total is i32 else f32 if type_.size_bytes == 1 else type_
     to = one_of("the type of the product", default if to is None else to, (i32,) if total is i32 else FLOATS)
-    if total is i32 and (scaled or activation not in (None, "relu")):
-        refuse("products of integers are neither scaled nor activated but by relu", "read the i32 in a Program that goes on in f32")
+    batched, scaled, bias, residual = flags(batched=batched, scaled=scaled, bias=bias, residual=residual)
+    transpose_a, transpose_b = flags(transpose_a=transpose_a, transpose_b=transpose_b)
     finish = ACTIVATIONS[one_of("the activation", activation, ACTIVATIONS)] if activation is not None else None
-    tensor = type_.size_bytes <= 2 if tensor is None else tensor
+    if total is i32 and (scaled or finish not in (None, ACTIVATIONS["relu"])):
+        refuse("products of integers are neither scaled nor activated but by relu", "read the i32 in a Program that goes on in f32")
+    tensor = tensor_of(tensor, type_)
     stages = whole("stages", stages, 0, MAX_PIPELINE)
     kind = hardware.machine(on)
     rows, columns, depth = _shape_of(_BY_ITSELF.get(kind, _BY_ITSELF[hardware.ANY])[not tensor] if tiles is None else tiles, type_)
@@ -99,10 +102,8 @@ def matmul(
 
 
 def _shape_of(tiles: Any, type_: Type) -> tuple[int, int, int]:
-    if not isinstance(tiles, tuple):
+    if isinstance(tiles, str):
         rows, columns, depth = TILES[one_of("the shape of tiles", tiles, TILES)]
         return rows, columns, depth // 2 if tiles == "large" and type_.size_bytes == 4 else depth
-    if len(tiles) != 3:
-        refuse(f"tiles have three extents: rows, columns and depth, got {len(tiles)}", "tiles=(64, 64, 32)")
-    rows, columns, depth = [whole("an extent of tiles", extent, 1, 1024) for extent in tiles]
+    rows, columns, depth = extents_of(tiles, ("rows", "columns", "depth"), f"tiles=(64, 64, 32), or one of {', '.join(TILES)}")
     return rows, columns, depth

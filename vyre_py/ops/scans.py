@@ -7,7 +7,7 @@ from typing import Final
 import vyre_py as vp
 from vyre_py.ir.language.types import Type, f32, f64, i32, i64, u32, u64
 from vyre_py.ops import hardware
-from vyre_py.ops.checks import one_of
+from vyre_py.ops.checks import flags, one_of
 
 __all__ = ["prefix_sum"]
 
@@ -27,7 +27,7 @@ def prefix_sum(type_: Type = u32, *, exclusive: bool = False, on: vp.Device | vp
     """
     one_of("the type of a prefix sum", type_, (i32, u32, i64, u64, f32, f64))
     takes_neighbours = type_.size_bytes == _TAKEN_BYTES and hardware.machine(on) in hardware.WITH_CORES  # of 8 bytes rows are the faster
-    return (_of_neighbours if takes_neighbours else _of_rows)(type_, exclusive)
+    return (_of_neighbours if takes_neighbours else _of_rows)(type_, *flags(exclusive=exclusive))
 
 
 def _of_rows(type_: Type, exclusive: bool) -> vp.Program:

@@ -25,6 +25,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type, f32, f64, u32, u64
 from vyre_py.ir.public import public
 from vyre_py.ir.travel import Stationary
+from vyre_py.ops.checks import device_of
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
@@ -124,7 +125,8 @@ class Sobol(Stationary):
     """The Sobol sequence in so many dimensions on a device: the points of `scipy.stats.qmc.Sobol(dimensions, scramble=False, bits=bits)`.
 
     Attributes: `device`, `dimensions`, `bits`, `type`, `pipeline`, and `directions`, a constant buffer: it is on the device before this returns, and
-    launches, captured ones too, may be run any number of times. Raises what `direction_numbers` and `sobol_program` raise.
+    launches, captured ones too, may be run any number of times. Raises what `direction_numbers` and `sobol_program` raise, and ValidationError B108
+    at the caller's line for what is no device.
     """
 
     travels_as = "send its dimensions, type and bits, and make one there"
@@ -132,6 +134,7 @@ class Sobol(Stationary):
     __slots__ = ("bits", "device", "dimensions", "directions", "pipeline", "type")
 
     def __init__(self, device: Device, dimensions: int, *, type: Type = f64, bits: int = 30) -> None:  # noqa: A002 - what it is called everywhere
+        device_of(device)
         numbers = direction_numbers(dimensions, bits)
         self.device = device
         self.dimensions = dimensions

@@ -13,7 +13,7 @@ from vyre_py.ir.language.types import SCALARS, Type, bf16, f16, f32, f64, i16, i
 from vyre_py.ir.public import Closing, public
 from vyre_py.ir.travel import Stationary
 from vyre_py.ops import hardware
-from vyre_py.ops.checks import one_of, refuse
+from vyre_py.ops.checks import device_of, one_of, refuse
 from vyre_py.ops.scans import prefix_sum
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ class Sort(Closing, Stationary):
     __slots__ = ("_count", "_counts", "_move", "_place", "_places", "_spare", "device", "size", "type", "values")
 
     def __init__(self, device: Device, size: int, type: Type = u32, *, values: Type | None = None) -> None:  # noqa: A002 - what it is called everywhere
+        device_of(device)
         if not is_count(size) or size > _MOST:
             refuse(f"the count of keys is a whole number up to {_MOST}, got {shown(size)}", "keys.size of an array, keys.shape[0] of a Buffer")
         count, move = radix_count(type), radix_move(type, values, on=device)
