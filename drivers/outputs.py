@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre_py.drivers.memory.buffer import Buffer, host_shape
-from vyre_py.drivers.memory.host_arrays import Host, result_view
+from vyre_py.drivers.memory.host_arrays import Host, lost_mask, result_view
 from vyre_py.drivers.sharing.exchange import on_host
 from vyre_py.ir.language.errors import shown
 
@@ -40,7 +40,7 @@ def output_problems(binding: BindingPlan, out: Any, max_output_bytes: int | None
         elif name in binding.shapes:  # else that was said
             type_, shape = written[name].type, host_shape(binding.shapes[name], written[name].type)
             if (view := result_view(array, shape, type_)) is None:
-                yield f"out[{name!r}] must be a writeable {type_.dtype} array of shape {list(shape)}"
+                yield f"out[{name!r}] must be a writeable {type_.dtype} array of shape {list(shape)}{', without a mask' if lost_mask(array) else ''}"
             else:
                 views[name] = view
     yield from _overlaps(views, binding)

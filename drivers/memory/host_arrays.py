@@ -79,7 +79,7 @@ def no_memory(doing: str, error: MemoryError) -> OutOfMemory:
 def result_view(array: object, shape: tuple[int, ...], type_: Type) -> Host | None:
     """The plain view through which results of a type and a shape of components are written into what a caller gave as `out`; None for what does not
     take them."""
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or lost_mask(array):
         return None
     plain = components_of(np.asarray(array), type_)  # a subclass may say anything of itself
     return plain if plain.shape == shape and plain.dtype == type_.dtype and plain.flags.writeable else None

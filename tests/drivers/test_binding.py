@@ -104,6 +104,8 @@ def test_an_array_with_a_mask_is_refused_everywhere(device: Device) -> None:
     lost = "its mask would be lost: x.filled(number) is an array without"
     assert f"'x': {lost}" in problems_of(lambda: pipeline.dispatch({"x": masked, "y": y}))
     assert f"'array': {lost}" in problems_of(lambda: device.upload(masked))
+    found = problems_of(lambda: pipeline.dispatch({"x": x, "y": y}, out={"z": masked}))  # which would hide results
+    assert found == ("out['z'] must be a writeable float32 array of shape [5], without a mask",)
     if device.kind == "cpu":  # which takes NumPy's arrays as they are
         launch = pipeline.bind({"x": x, "y": y, "z": z})
         for call in (
