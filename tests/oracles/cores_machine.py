@@ -14,6 +14,7 @@ from vyre_py.ir.interpret.arguments import Arguments
 from vyre_py.ir.interpret.lanes import Batches, Lanes
 from vyre_py.ir.interpret.machine import Machine
 from vyre_py.ir.interpret.reports import Reports
+from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import (
     ArrivalsExpect,
     ArrivalsSet,
@@ -39,7 +40,7 @@ from vyre_py.ir.language.walks import WITHOUT_TILES, Handlers
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.tiles.grid_walk import walks_grid
 
-__all__ = ["run"]
+__all__ = ["run", "viewed"]
 
 _LANE = np.arange(32)
 _G, _T = _LANE // 4, _LANE % 4
@@ -262,3 +263,15 @@ def run(program: Program, arguments: Mapping[str, Any], sizes: Mapping[str, int]
             machine = _CoresMachine(program, bound, lanes, Reports())
             machine.run()
             machine.require_end()
+
+
+def viewed(program: Program, arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """The arrays, in groups where the Program has views of them."""
+    made: dict[str, Any] = {}
+    for memory in program.buffers:
+        array = arrays[memory.name]
+        last = memory.shape[-1]
+        if memory.rank > array.ndim and isinstance(last, DimConst):
+            array = array.reshape(*array.shape[:-1], array.shape[-1] // last.value, last.value)
+        made[memory.name] = array
+    return made

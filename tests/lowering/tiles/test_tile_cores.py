@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cores_machine import run
+from cores_machine import run, viewed
 
 import vyre_py as vp
-from vyre_py.ir.language.dims import DimConst
 from vyre_py.ir.language.nodes import BoxCopy, WarpgroupRegisters
 from vyre_py.ir.language.program import Program
-from vyre_py.ir.language.types import Array, Type
+from vyre_py.ir.language.types import Type
 from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
 from vyre_py.lowering.tiles.lane_products import has_products_of_lanes
@@ -33,18 +32,6 @@ def matmul(t: Type, to: Type, tile: tuple[int, int, int], *, turn_a: bool, turn_
             acc.set(vp.mma(left, right, acc, tensor=tensor))
         z[i, j] = vp.cast(acc, to)
     return b.program
-
-
-def viewed(program: Program, arrays: dict[str, Array]) -> dict[str, Any]:
-    """The arrays, in groups where the Program has views of them."""
-    made: dict[str, Any] = {}
-    for memory in program.buffers:
-        array = arrays[memory.name]
-        last = memory.shape[-1]
-        if memory.rank > array.ndim and isinstance(last, DimConst):
-            array = array.reshape(*array.shape[:-1], array.shape[-1] // last.value, last.value)
-        made[memory.name] = array
-    return made
 
 
 def has_boxes(program: Program) -> bool:

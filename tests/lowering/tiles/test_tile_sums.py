@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cores_machine import run
-from test_tile_cores import FORMS, viewed
+from cores_machine import run, viewed
+from test_tile_cores import FORMS
 
 import vyre_py as vp
 from vyre_py.ir.language.program import Program
