@@ -220,8 +220,11 @@ class _Packing:
         return made.variable if isinstance(made, Get) and not self._touches(get + 1, index, made.variable) else None
 
     def _touches(self, begin: int, end: int, variable: Variable) -> bool:
-        """Whether statements touch a variable, or leave the block that they are in."""
-        return any(s.nests or (isinstance(s, VariableStatement) and s.variable is variable) for s in self._program.body[begin:end])
+        """Whether statements touch a variable, as products do that become it, or leave the block that they are in."""
+        return any(
+            s.nests or self.sums.get(at) is variable or (isinstance(s, VariableStatement) and s.variable is variable)
+            for at, s in enumerate(self._program.body[begin:end], begin)
+        )
 
 
 def micro_kernel(vector_bytes: int, registers: int) -> MicroKernel:
