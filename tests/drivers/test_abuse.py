@@ -156,6 +156,7 @@ def test_values_of_params_and_dims(device: Device, value: Any) -> None:
     [
         Broken(3), Broken("x"), Broken(ValueError("v")), Broken(AttributeError("a")), Broken(BufferError("b")),
         (k for k in range(3)), {1, 2}, [[1], [1, 2]], XS.astype(np.clongdouble),
+        np.ma.array(XS, mask=XS > 3),
     ],
     ids=brief,
 )
@@ -169,10 +170,9 @@ def test_what_is_no_array(device: Device, given: Any) -> None:
 
 def test_subclasses_of_arrays_are_the_arrays_below_them(device: Device) -> None:
     pipeline = device.compile_native(Program.from_text(TEXT))
-    for view in (XS.view(Liar), np.ma.array(XS, mask=XS > 3)):
-        out = np.zeros(100, np.uint32).view(type(view))
-        given = pipeline.dispatch({"x": view, "y": XS, "a": 3}, out={"y": out})["y"]
-        assert given is out and np.array_equal(np.asarray(out), XS * np.uint32(4))
+    out = np.zeros(100, np.uint32).view(Liar)
+    given = pipeline.dispatch({"x": XS.view(Liar), "y": XS, "a": 3}, out={"y": out})["y"]
+    assert given is out and np.array_equal(np.asarray(out), XS * np.uint32(4))
 
 
 @pytest.mark.parametrize(
