@@ -51,6 +51,14 @@ program spread(n, m) over(n) {
   seen[i] = places[i] < cast(m, i64)
 }
 """
+ADD_WIDE = """
+program add_wide(n) {
+  param a: u64
+  param b: u64x2
+  buffer x: u64[n] read_write
+  x[global_id.x] = x[global_id.x] + a + b.x + b.y
+}
+"""
 CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
@@ -142,6 +150,53 @@ def test_what_is_refused() -> None:
         scaled(torch.ones(2), torch.ones(3), 1.0)
     with pytest.raises(vp.Unsupported, match="tensors on meta"):
         named(ADD_IN_PLACE, "add_refusing")._init_fn(torch.ones(2, dtype=torch.bfloat16, device="meta"), [1.0, 2.0])
+
+
+@pytest.mark.parametrize("places", [("cpu", "meta"), ("meta", "cpu")], ids="-".join)
+def test_tensors_on_different_devices_are_refused_though_nothing_would_run(places: tuple[str, str]) -> None:
+    scaled = named(SCALED_SUM, "scaled_sum_of_devices")
+    with pytest.raises(vp.BindingError, match=f"'y' is on {places[1]}, where others are on {places[0]}"):
+        scaled(*(torch.ones(4, device=place) for place in places), 1.0)
+    assert scaled(*[torch.ones(4, device="meta")] * 2, 1.0).device.type == "meta"
+
+
+@pytest.mark.parametrize("word", ["class", "None", "def", "lambda", "from"])
+def test_words_of_python_are_no_names(word: str) -> None:
+    with pytest.raises(ValueError, match=f"'{word}' cannot be a name .* no word of Python's own"):
+        named(SCALED_SUM, word)
+    with pytest.raises(ValueError, match=f"'{word}' cannot be a name"):
+        named(SCALED_SUM.replace("y", word), f"scaled_sum_{word}")
+
+
+def test_names_that_mean_something_elsewhere() -> None:
+    with pytest.raises(ValueError, match="give the operator another name"):
+        named(SCALED_SUM, "name")
+    scaled = named(SCALED_SUM.replace("y", "self"), "scaled_sum_of_self")
+    assert dict(torch.library.opcheck(scaled, (torch.ones(4), torch.ones(4), 2.0))) == dict.fromkeys(CHECKS, "SUCCESS")
+    assert scaled(torch.ones(4), torch.ones(4), 2.0).tolist() == [3.0] * 4
+
+
+def test_params_of_64_bits_without_a_sign() -> None:
+    add, x = named(ADD_WIDE, "add_wide"), torch.ones(3, dtype=torch.uint64)
+    add(x, 2**63, [2**62, 2**63 - 1])
+    assert x.tolist() == [2**62] * 3
+    torch.compile(add, backend="aot_eager")(x, 2**63 - 2**62, [2**62, 0])
+    assert x.tolist() == [2**63 + 2**62] * 3
+    assert dict(torch.library.opcheck(add, (x, 5, [1, 2]))) == dict.fromkeys(CHECKS, "SUCCESS")
+    for wrong in (-1, 2**64, 0.5):
+        with pytest.raises((vp.BindingError, OverflowError)):
+            add(x, wrong, [0, 0])
+
+
+def test_what_a_program_says_and_asserts_is_heard_of(capfd: pytest.CaptureFixture[str]) -> None:
+    text = SCALED_SUM.replace("  z[i]", '  assert x[i] > 0.0, "not above zero"\n  print "at {}", i\n  z[i]')
+    scaled = named(text, "scaled_sum_asserting")
+    assert scaled(torch.ones(2), torch.ones(2), 1.0).tolist() == [2, 2]
+    assert "at 1" in "".join(capfd.readouterr())
+    for _ in range(2):
+        with pytest.raises(vp.KernelAssertion, match="not above zero"):
+            scaled(torch.zeros(2), torch.ones(2), 1.0)
+    assert scaled(torch.ones(2), torch.ones(2), 2.0).tolist() == [3, 3]
 
 
 def odd_tensors() -> dict[str, torch.Tensor]:

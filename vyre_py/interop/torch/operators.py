@@ -10,6 +10,7 @@ An operator is a `torch.library.CustomOpDef`: `register_autograd`, `register_vma
 
 from __future__ import annotations
 
+import keyword
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +26,13 @@ from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim, DimExpr, evaluate_extent
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.nodes import Memory, Param
-from vyre_py.ir.language.types import Kind
+from vyre_py.ir.language.types import Kind, u64
 
 __all__ = ["op"]
 
 _SCALARS: Final[Mapping[Kind, str]] = {Kind.BOOL: "bool", Kind.SINT: "int", Kind.UINT: "int", Kind.FLOAT: "float"}
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_TAKEN: Final = ("name",)  # what `torch.ops.vyre` has of its own
 _made: Final[dict[str, tuple[vp.Program, Any]]] = {}
 _lock: Final = threading.Lock()
 
@@ -77,9 +79,13 @@ class _Signature:
         return tuple(memory.name for memory in self.given if memory.access.writes)
 
     def results(self, arguments: Sequence[Any]) -> list[Any]:
-        """Tensors for the results, of zeros, since a Program need not write every element. Raises BindingError for a rank that does not fit."""
+        """Tensors for the results, of zeros, since a Program need not write every element. Raises BindingError for a rank that does not fit, and for tensors on
+        different devices: PyTorch asks no more than this of tensors some of which are without memory."""
         tensors, sizes = arguments[: len(self.given)], dict[str, Any]()
+        device = tensors[0].device if tensors else torch.device("cpu")
         for memory, tensor in zip(self.given, tensors, strict=True):
+            if tensor.device != device:
+                raise vp.BindingError(self.program.name, [f"{memory.name!r} is on {tensor.device}, where others are on {device}"])
             shape = memory.shape + ((None,) if memory.type.is_vector else ())
             if len(shape) != tensor.dim():
                 raise vp.BindingError(self.program.name, [f"{memory.name!r} has {tensor.dim()} axes; {len(shape)} are needed"])
@@ -87,12 +93,12 @@ class _Signature:
                 if isinstance(expr, Dim):
                     sizes.setdefault(expr.name, size)
         sizes |= {dim.name: size for dim, size in zip(self.asked, arguments[len(arguments) - len(self.asked) :], strict=True)}
-        device = tensors[0].device if tensors else torch.device("cpu")
         return [torch.zeros(_shape(memory, sizes), dtype=dtype_of(memory.type), device=device) for memory in self.made]
 
 
 def _param_type(param: Param) -> str:
-    return _SCALARS[param.type.scalar.kind] + ("[]" if param.type.is_vector else "")
+    wide = param.type.scalar == u64  # PyTorch's int is of 63 bits and a sign
+    return ("Scalar" if wide else _SCALARS[param.type.scalar.kind]) + ("[]" if param.type.is_vector else "")
 
 
 def _shape(memory: Memory, sizes: Mapping[str, Any]) -> list[Any]:
@@ -126,13 +132,14 @@ class _Call:
         (first, *_), arrays = [*arguments[:count], *results], dict[str, Any]()
         for memory, tensor in zip(signature.given, arguments[:count], strict=True):
             require_device(tensor.device, signature.program.name)
-            if tensor.device != first.device:
-                raise vp.BindingError(signature.program.name, [f"{memory.name!r} is on {tensor.device}, where others are on {first.device}"])
             arrays[memory.name] = tensor if memory.access.writes else tensor.contiguous()
         arrays |= {memory.name: tensor for memory, tensor in zip(signature.made, results, strict=True)}
         arrays = {name: tensor.detach() if first.is_cuda else as_array(tensor) for name, tensor in arrays.items()}
         names = [*(param.name for param in signature.program.params), *(dim.name for dim in signature.asked)]
-        self._entry(str(first.device))(**arrays, **dict(zip(names, arguments[count:], strict=True)))
+        entry = self._entry(str(first.device))
+        entry(**arrays, **dict(zip(names, arguments[count:], strict=True)))
+        if first.device.type == "cpu" and entry.pipeline.artifact.interface.reports:
+            entry.pipeline.device.synchronize()  # what it says and asserts is heard of then
         return _answer(results)
 
 
@@ -144,13 +151,18 @@ def op(program: vp.Program, name: str | None = None) -> Any:
     have to be identifiers. The same Program gives the same operator again.
 
     Raises ValueError for a name that PyTorch cannot take, or that another Program has; the operator raises BindingError where arguments do not fit, and
-    Unsupported for tensors on other devices. On CUDA it is enqueued on the stream that PyTorch works on.
+    Unsupported for tensors on other devices. On CUDA it is enqueued on the stream that PyTorch works on. On the CPU it raises KernelAssertion for a failed
+    assert; on CUDA the next launch or wait of the device does.
     """
     name = program.name if name is None else name
     signature = _Signature(program)
     for word in (name, *(m.name for m in program.buffers), *(p.name for p in program.params), *(d.name for d in program.dims)):
-        if not _NAME.fullmatch(word):
-            raise ValueError(f"{shown(word)} cannot be a name in an operator of PyTorch: letters, digits and underscores are, behind a letter")
+        if not _NAME.fullmatch(word) or keyword.iskeyword(word):
+            raise ValueError(
+                f"{shown(word)} cannot be a name in an operator of PyTorch: letters, digits and underscores are, behind a letter, but no word of Python's own"
+            )
+    if name in _TAKEN:
+        raise ValueError(f"torch.ops.vyre.{name} is PyTorch's own: give the operator another name, as op(program, {name + '_op'!r})")
     with _lock:
         if name in _made:
             if _made[name][0] != program:
