@@ -121,6 +121,29 @@ def test_attention_half_precision_and_keywords(tmp_path):
         assert np.array_equal(one(given), other(given))
 
 
+class Viewing(nn.Module):
+    """No kernel at all: a part, an argument as it is, and a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(3.0))
+
+    def forward(self, x):
+        return x[:3, 1:].t(), x, self.table
+
+
+@pytest.mark.parametrize("kind", ["reference", "cpu"])
+def test_a_model_of_views_runs(tmp_path, kind):
+    model, x = Viewing(), torch.randn(6, 5)
+    export(model, (x,)).save(tmp_path / "views.npz")
+    with open_device(kind) as device, ExportedModel.load(tmp_path / "views.npz").on(device) as run:
+        for given in (x, x * 2):
+            for found, want in zip(run(given.numpy()), model(given), strict=True):
+                assert np.array_equal(found, want.numpy())
+        with pytest.raises(vp.BindingError, match="1 arrays are needed, got 0"):
+            run()
+
+
 class Sorting(nn.Module):
     def forward(self, x):
         return x.sort()[0] + 1

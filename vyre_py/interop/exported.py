@@ -14,7 +14,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -131,7 +131,7 @@ class ExportedModel:
 class BoundModel(Closing):
     """A model on a device. Call it with arrays as its inputs say; a call waits for its results. One call runs at a time.
 
-    Attributes: `model`, and `chain`, its launches, which may be part of other sequences.
+    Attributes: `model`, and `chain`, its launches, which may be part of other sequences; None for a model of none, all of whose results are views.
     """
 
     __slots__ = ("_lock", "chain", "model")
@@ -149,12 +149,13 @@ class BoundModel(Closing):
         reports = [step.report for step in model.steps if step.report]
         outputs = list(dict.fromkeys([*(port.value for port in model.outputs), *reports]))
         given = {**inputs, **model.constants}
-        self.chain = device.chain(steps, inputs=given, outputs=outputs, zeroed=_unwritten(model.steps, pipelines, given))
+        zeroed = _unwritten(model.steps, pipelines, given)
+        self.chain = device.chain(steps, inputs=given, outputs=outputs, zeroed=zeroed) if steps else None
 
     def __call__(self, *arrays: Any) -> Any:
         """The results: an array, or a tuple of several. Raises BindingError for arrays that do not fit, and what the model itself found wrong: IndexError and
         RuntimeError."""
-        ports, chain = self.model.inputs, self.chain
+        ports = self.model.inputs
         given = [np.asarray(array) for array in arrays]
         problems = [f"{len(ports)} arrays are needed, got {len(given)}"] if len(ports) != len(given) else []
         problems += [
@@ -165,19 +166,28 @@ class BoundModel(Closing):
         if problems:
             raise BindingError("model", problems)
         with self._lock:
-            for port, array in zip(ports, given, strict=True):
-                chain[port.value].write(array.reshape(-1))
-            chain()
-            for step in self.model.steps:
-                if step.report and (told := int(chain[step.report].read()[0])):
-                    name, message = step.problems[told - 1]
-                    raise _ERRORS.get(name, RuntimeError)(message)
-            results = tuple([_result(chain[port.value].read(), port) for port in self.model.outputs])
+            rows = self._ran({port.value: array.reshape(-1) for port, array in zip(ports, given, strict=True)})
+            results = tuple([_result(rows(port.value), port) for port in self.model.outputs])
         return results[0] if len(results) == 1 else results
+
+    def _ran(self, given: Mapping[str, Host]) -> Callable[[str], Host]:
+        """What gives values by name, once all steps have run."""
+        chain = self.chain
+        if chain is None:
+            return {**self.model.constants, **given}.__getitem__
+        for name, row in given.items():
+            chain[name].write(row)
+        chain()
+        for step in self.model.steps:
+            if step.report and (told := int(chain[step.report].read()[0])):
+                name, message = step.problems[told - 1]
+                raise _ERRORS.get(name, RuntimeError)(message)
+        return lambda name: chain[name].read()
 
     def close(self) -> None:
         """Gives the memory back."""
-        self.chain.free()
+        if self.chain is not None:
+            self.chain.free()
 
 
 def _unwritten(steps: Sequence[ModelStep], pipelines: Sequence[Pipeline], given: Collection[str]) -> list[str]:
