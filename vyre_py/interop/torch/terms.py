@@ -18,16 +18,17 @@ from torch._inductor.virtualized import OpsWrapper
 from vyre_py.interop.torch.tensors import TYPES
 from vyre_py.lowering.errors import Unsupported
 
-__all__ = ["cast", "common_dtype", "compute_dtype", "literal", "rounded", "type_name", "typed"]
+__all__ = ["HALVES", "cast", "common_dtype", "compute_dtype", "literal", "rounded", "type_name", "typed"]
 
-_HALVES: Final = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+HALVES: Final = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 _WRAPPING: Final = (torch.int8, torch.uint8, torch.int16, torch.uint16)
+_LARGEST_F8: Final = 448.0  # of e4m3fn
 _BITS: Final = {torch.float32: ("u32", "<I", "<f"), torch.float64: ("u64", "<Q", "<d")}
 
 
 def compute_dtype(dtype: Any) -> Any:
     """The dtype in which values of a dtype are computed."""
-    return torch.float32 if dtype in _HALVES else dtype
+    return torch.float32 if dtype in HALVES else dtype
 
 
 def type_name(dtype: Any) -> str:
@@ -60,8 +61,21 @@ def literal(value: Any, dtype: Any) -> str:
     return text + name
 
 
+@functools.cache
+def _f8_saturates() -> bool:
+    """Whether PyTorch has what is too large for e4m3fn become the largest number rather than NaN, which differs between its releases. The CPU and CUDA share
+    the function."""
+    return bool(torch.full((), 2 * _LARGEST_F8, device="cpu").to(torch.float8_e4m3fn).float() == _LARGEST_F8)
+
+
 def cast(value: Any, dtype: Any) -> str:
-    """A variable converted to a dtype that is not its own. Floats become small or unsigned integers by way of wider ones, which wraps as PyTorch does."""
+    """A variable converted to a dtype that is not its own. Floats become small or unsigned integers by way of wider ones, which wraps as PyTorch does from
+    -2^31 to 2^31; all become e4m3fn by way of f32."""
+    if dtype is torch.float8_e4m3fn and value.dtype is not torch.bool:
+        text = str(value) if value.dtype is torch.float32 else f"cast({value}, f32)"
+        if _f8_saturates():
+            text = f"select(abs({text}) > {_LARGEST_F8}, copysign({_LARGEST_F8}f32, {text}), {text})"  # a NaN stays one
+        return f"cast({text}, f8e4m3)"
     if value.dtype.is_floating_point and dtype in _WRAPPING:
         return f"cast(cast({value}, i32), {type_name(dtype)})"
     if value.dtype.is_floating_point and dtype is torch.uint32:
