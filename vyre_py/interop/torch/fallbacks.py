@@ -17,6 +17,7 @@ from torch._inductor.virtualized import V
 
 from vyre_py.interop.torch.elementwise import OPS, ElementwiseOps
 from vyre_py.interop.torch.scheduling import KERNELS
+from vyre_py.interop.torch.terms import HALVES
 
 __all__ = ["lowered_for_us"]
 
@@ -33,12 +34,23 @@ def _name_once(op: str) -> None:
         _log.warning("the backend vyre has no %s: PyTorch's own op runs in its place", op)
 
 
-def _left_to_torch(op: Any) -> Callable[..., Any]:
+def _left_to_torch(op: Any, of: str = "") -> Callable[..., Any]:
     handler = lowering.fallback_handler(op, add_to_fallback_set=False)
 
     def lowered(*args: Any, **kwargs: Any) -> Any:
-        _name_once(str(op))
+        _name_once(f"{op}{of}")
         return handler(*args, **kwargs)
+
+    return lowered
+
+
+def _of_halves_left_to_torch(op: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """An op that cannot be computed in f32 and rounded."""
+    ours = _left_to_torch(op, " of half precision")
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        halves = any(isinstance(value, ir.TensorBox) and value.get_dtype() in HALVES for value in args)
+        return (ours if halves else original)(*args, **kwargs)
 
     return lowered
 
@@ -70,6 +82,7 @@ def _lowerings() -> dict[Any, Callable[..., Any]]:
     ours = {op: _left_to_torch(op) for name in missing if hasattr(aten, name) for op in _overloads(getattr(aten, name))}
     for packet in (aten.argmax, aten.argmin):
         ours |= {op: _flat(lowering.lowerings[op]) for op in (packet, *_overloads(packet)) if op in lowering.lowerings}
+    ours |= {op: _of_halves_left_to_torch(op, lowering.lowerings[op]) for op in _overloads(aten.nextafter)}
     return ours
 
 
@@ -87,6 +100,17 @@ def _scatter_left_to_torch(original: Callable[..., bool]) -> Callable[..., bool]
         return bool(original(op, reduction, dtype, *others)) or (reduction is not None and _no_atomic_add(dtype))
 
     return asked
+
+
+def _put_from_elsewhere(original: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's own op that writes by index refuses values that lie in the memory that it changes: they are copied first."""
+
+    def put(x: Any, indices: Any, values: Any, accumulate: Any) -> Any:
+        x.realize()
+        shared = set(x.get_read_names()) & set(values.get_read_names())
+        return original(x, indices, lowering.clone(values) if shared else values, accumulate)
+
+    return put
 
 
 def _short_scans(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,15 +135,16 @@ def lowered_for_us() -> Iterator[None]:
     with _lock:
         theirs = {op: table[op] for op in ours}
         asked = [(module, name, getattr(module, name)) for module in (lowering, decomposition) for name in (additions, scatters) if hasattr(module, name)]
-        scans = vars(ir.Scan)["create"]
+        scans, puts = vars(ir.Scan)["create"], lowering.index_put_fallback
         table.update(ours)
         ir.Scan.create = staticmethod(_short_scans(ir.Scan.create))
+        lowering.index_put_fallback = _put_from_elsewhere(puts)
         for module, name, original in asked:
             setattr(module, name, _no_atomic_add if name == additions else _scatter_left_to_torch(original))
         try:
             yield
         finally:
             table.update(theirs)
-            ir.Scan.create = scans
+            ir.Scan.create, lowering.index_put_fallback = scans, puts
             for module, name, original in asked:
                 setattr(module, name, original)
