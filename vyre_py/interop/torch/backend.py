@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
-from torch._inductor import list_mode_options
+from torch._inductor import config, list_mode_options
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.virtualized import V
 
@@ -14,6 +14,7 @@ from vyre_py.interop.torch.fallbacks import lowered_for_us
 from vyre_py.interop.torch.scheduling import backend_name, register
 from vyre_py.interop.torch.splitting import SplittingChoices
 from vyre_py.interop.torch.tensors import require_device
+from vyre_py.lowering.errors import Missing, Unsupported
 
 __all__ = ["compile_graph"]
 
@@ -21,6 +22,11 @@ __all__ = ["compile_graph"]
 _OPTIONS: Final[Mapping[str, Any]] = {
     "max_autotune_gemm_backends": "ATEN",  # templates of products are C++
     "max_autotune_conv_backends": "ATEN",
+}
+_LACKING: Final[Mapping[str, str]] = {  # options of Inductor's -> what to do instead
+    "cpp_wrapper": "leave it out: kernels are called from Python",
+    "fx_wrapper": "leave it out: kernels are called from Python",
+    "nan_asserts": "torch._assert_async(x.isfinite().all(), message) in the model finds them",
 }
 
 
@@ -35,7 +41,7 @@ def _compile_inner(graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
 def compile_graph(graph: Any, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
     """The backend that PyTorch knows as "vyre". `options` are Inductor's.
 
-    Raises Unsupported for tensors that are neither on the CPU nor on CUDA.
+    Raises Unsupported for tensors that are neither on the CPU nor on CUDA, and for options that ask for what is not there.
     """
     register()
     with lowered_for_us():
@@ -44,4 +50,6 @@ def compile_graph(graph: Any, inputs: Sequence[Any], *, mode: str | None = None,
 
 def _compiled(graph: Any, inputs: Sequence[Any], mode: str | None, options: Mapping[str, Any] | None) -> Any:
     chosen = {**(list_mode_options(mode) if mode else {}), **(options or {}), **_OPTIONS, "cpu_backend": backend_name(), "cuda_backend": backend_name()}
+    if asked := [name for name in _LACKING if chosen.get(name, getattr(config, name, False))]:
+        raise Unsupported("the backend vyre", [Missing(f"the option {name}", help=_LACKING[name]) for name in asked])
     return compile_fx(graph, inputs, inner_compile=_compile_inner, config_patches=chosen)
