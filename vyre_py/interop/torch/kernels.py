@@ -157,7 +157,12 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         text = self.index_text(expr)
         limit = number_typed(self.index_to_str(self.prepare_indexing(size)), self.index_dtype)
         wrong = " || ".join([*([f"{text} < 0"] if lower else []), *([f"{text} >= {limit}"] if upper else [])])
-        self._report(wrong, ("IndexError", f"index out of range: an axis of {size} elements is indexed beyond them"))
+        self._report(wrong, ("IndexError", f"index out of range: {self._axis_text(size)} is indexed beyond its ends"))
+
+    def _axis_text(self, size: Any) -> str:
+        """An axis in the words of an error; a size that only a call tells stands in braces, by the name of its param, where the kernel knows of which call."""
+        shown = str(size) if isinstance(size, sympy.Integer) else f"{{{self.rename_indexing(size)}}}"
+        return f"an axis of {shown} elements" if isinstance(size, sympy.Integer) or (isinstance(size, sympy.Symbol) and not self.on_gpu) else "an axis"
 
     def device_assert_async(self, cond: Any, msg: str) -> None:
         """Has a false condition raise RuntimeError."""

@@ -134,7 +134,7 @@ class TensorKernel:
             run_grid(code, Arguments(block, {}), grid, prod((*grid, *call.plan.step.workgroup)), call.alone, _threads())
         except MemoryError as error:
             raise no_scratch(self.pipeline.name, self.pipeline.device.name, code, error) from error
-        self._raise(word.value)
+        self._raise(word.value, bytes(block))
 
     def sizes(self, numbers: tuple[Any, ...]) -> tuple[dict[str, int], list[int]]:
         """The dims, and how many elements each buffer has, for the values of dims and params."""
@@ -166,11 +166,13 @@ class TensorKernel:
             raise no_scratch(pipeline.name, pipeline.device.name, code, error) from error
         if self.problems:
             (address,) = _ADDRESS.unpack_from(block, step.layout.buffers[self.tensor_count].offset_bytes)
-            self._raise(ctypes.c_uint32.from_address(address).value)
+            self._raise(ctypes.c_uint32.from_address(address).value, block)
 
-    def _raise(self, told: int) -> None:
+    def _raise(self, told: int, block: bytes = b"") -> None:
         if told:
             name, message = self.problems[told - 1]
+            for slot in self.pipeline.part.steps[0].layout.params:  # of a message's names in braces
+                message = message.replace(f"{{{slot.name}}}", str(int.from_bytes(block[slot.offset_bytes :][: slot.size_bytes], "little", signed=True)))
             raise (IndexError if name == "IndexError" else RuntimeError)(message)
 
     def _planned(self, numbers: tuple[Any, ...]) -> PlannedCall:
