@@ -6,7 +6,7 @@ One module because it is one class: its rules share the plan, and the layouts of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import prod
 from typing import Final
@@ -35,6 +35,7 @@ from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import bf16, f16, u16, u32
 from vyre_py.ir.language.widths import WIDE_TYPES
 from vyre_py.ir.math.builder import word
+from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.tiles.boxes import BOTH, TURN, plan_boxes
 from vyre_py.lowering.tiles.exchange import NOWHERE, LazyRegisters, Shared, outside
@@ -79,15 +80,20 @@ def for_rings(program: Program, target: str, memory_bytes: int, *, wide: bool, w
 
     Raises Unsupported for what does not fit that memory.
     """
-    made = _CoresRewrite(program, target, memory_bytes, memory_bytes, wide=wide, warpgroups=warpgroups, boxes=boxes, unpacks=unpacks).run()
-    if sum([_workgroup_bytes(memory) for memory in made.memories]) > memory_bytes:  # what exchanges need has no room beside such rings
-        made = _CoresRewrite(program, target, memory_bytes, memory_bytes // 10 * 9, wide=wide, warpgroups=warpgroups, boxes=boxes, unpacks=unpacks).run()
+    rewrite = partial(_CoresRewrite, program, target, memory_bytes, wide=wide, warpgroups=warpgroups, boxes=boxes, unpacks=unpacks)
+    first = rewrite(ring_bytes=memory_bytes)
+    made = first.run()
+    if (taken := _workgroup_bytes(made.memories)) > memory_bytes:  # what exchanges need has no room beside such rings
+        made = rewrite(ring_bytes=max(0, min(memory_bytes // 10 * 9, memory_bytes - taken + first.strip_bytes))).run()
+    if (taken := _workgroup_bytes(made.memories)) > memory_bytes:
+        what = f"factors and exchanges of tiles, which take {taken} bytes of workgroup memory, of {memory_bytes},"
+        raise Unsupported(target, [Missing(what, help="use smaller tiles, or tiles of fewer types beside the products")])
     return made
 
 
-def _workgroup_bytes(memory: Memory) -> int:
-    """What an array takes of workgroup memory."""
-    return element_count(memory) * memory.type.size_bytes if memory.space is Space.WORKGROUP else 0
+def _workgroup_bytes(memories: Iterable[Memory]) -> int:
+    """What arrays take of workgroup memory."""
+    return sum([element_count(memory) * memory.type.size_bytes for memory in memories if memory.space is Space.WORKGROUP])
 
 
 class _CoresRewrite(RoleRewrite):
@@ -103,7 +109,7 @@ class _CoresRewrite(RoleRewrite):
             self._plan = RingPlan(program, self.invocations.count, ring_bytes, warpgroups=warpgroups)
         except RingTooLarge as large:
             self.place = program.place(large.loop)
-            self.refuse(str(large), large.help)
+            self.refuse(f"{large} beside {memory_bytes - ring_bytes} of exchanges," if ring_bytes < memory_bytes else str(large), large.help)
         if boxes:
             plan_boxes(program, self._plan)
         self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers, self._plan.of_lanes))
@@ -137,6 +143,11 @@ class _CoresRewrite(RoleRewrite):
         self._warpgroup = self.shuffled("broadcast", self.m("shr", self.index, 7), word(0)) if self._plan.of_warpgroups else word(0)
         self._part_roles(self._copy_ahead)
         return super().run()
+
+    @property
+    def strip_bytes(self) -> int:
+        """What the strips of all rings take."""
+        return _workgroup_bytes(self._plan.memories)
 
     def layout_of(self, value: Value) -> TileLayout:
         return self._layouts.values.get(value.id, self.invocations)

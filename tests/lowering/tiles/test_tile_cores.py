@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from cores_machine import run, viewed
 
 import vyre_py as vp
-from vyre_py.ir.language.nodes import BoxCopy, WarpgroupRegisters
+from vyre_py.ir.language.nodes import BoxCopy, Space, WarpgroupRegisters
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.types import Type
+from vyre_py.lowering.layout import element_count
 from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
 from vyre_py.lowering.tiles.lane_products import has_products_of_lanes
@@ -112,6 +114,58 @@ def test_what_is_added_to_products_is_right(finish: dict[str, Any], to: Type, ti
     meant = given["a"] @ given["b"] + given.get("bias", 0)
     meant = (np.maximum(meant, 0) if "activation" in finish else meant) + given.get("residual", 0)
     assert np.array_equal(arrays["c"], meant.astype(to.dtype))
+
+
+def beside(types: Sequence[Type], tile: tuple[int, int, int]) -> Program:
+    """A product to which tiles of several types are added, each of which is stored as well, as it is."""
+    m, n, k = tile
+    with vp.TileBuilder("beside") as b:
+        rows, columns, depth = b.dim("rows"), b.dim("columns"), b.dim("depth")
+        x, y, z = b.read("x", vp.bf16, rows, depth), b.read("y", vp.bf16, depth, columns), b.write("z", vp.f32, rows, columns)
+        added = [(b.read(f"r_{t.name}", t, rows, columns), b.write(f"o_{t.name}", t, rows, columns)) for t in types]
+        b.grid(vp.ceil_div(columns, n), vp.ceil_div(rows, m))
+        i, j = b.workgroup_id(1) * m, b.workgroup_id(0) * n
+        acc = b.var("acc", vp.f32, shape=(m, n))
+        with b.for_(0, depth, k) as p:
+            acc.set(vp.mma(x.tile(i, p, shape=(m, k)), y.tile(p, j, shape=(k, n)), acc, tensor=True))
+        total = b.let("total", acc.get())
+        for source, to in added:
+            read = b.let(f"t_{source.type.name}", source.tile(i, j, shape=(m, n)))
+            total, to[i, j] = total + vp.cast(read, vp.f32), read
+        z[i, j] = total
+    return b.program
+
+
+BESIDE_TYPES = (vp.f16, vp.u8, vp.i8, vp.u16, vp.i16)
+
+
+def test_exchanges_of_many_types_leave_rings_fewer_strips() -> None:
+    budget, (m, n, k), rng = 40 << 10, (72, 80, 160), np.random.default_rng(29)
+    program = for_rings(beside(BESIDE_TYPES, (64, 64, 32)), "the oracle", budget, wide=True, warpgroups=False)
+    assert sum([element_count(memory) * memory.type.size_bytes for memory in program.memories if memory.space is Space.WORKGROUP]) <= budget
+    x, y = [rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, k), (k, n))]
+    added = {t.name: rng.integers(0, 50, (m, n)).astype(t.dtype) for t in BESIDE_TYPES}
+    arrays = {"x": x.astype(vp.bf16.dtype), "y": y.astype(vp.bf16.dtype), "z": np.zeros((m, n), np.float32)}
+    arrays |= {f"r_{name}": array for name, array in added.items()} | {f"o_{name}": np.zeros_like(array) for name, array in added.items()}
+    run(program, viewed(program, arrays), {"rows": m, "columns": n, "depth": k})
+    assert np.array_equal(arrays["z"], x @ y + sum([array.astype(np.float32) for array in added.values()]))
+    assert all(np.array_equal(arrays[f"o_{name}"], array) for name, array in added.items())
+
+
+def test_what_has_no_room_beside_exchanges_is_refused() -> None:
+    with pytest.raises(vp.Unsupported, match="2 times 8192 bytes of workgroup memory, of 15360, beside 5120 of exchanges,"):
+        for_rings(beside(BESIDE_TYPES, (64, 64, 32)), "the oracle", 20 << 10, wide=True, warpgroups=False)
+
+
+def test_factors_for_which_there_is_no_room_are_refused() -> None:
+    """They are computed, outside of loops."""
+    with vp.TileBuilder("computed") as b:
+        x, y, z = b.read("x", vp.bf16, 128, 256), b.read("y", vp.bf16, 256, 128), b.write("z", vp.f32, 128, 128)
+        b.grid(1)
+        z[0, 0] = vp.mma(x.tile(0, 0, shape=(128, 256)) + 1, y.tile(0, 0, shape=(256, 128)) + 1, b.fill(0.0, (128, 128), vp.f32), tensor=True)
+    for_rings(b.program, "the oracle", 160 << 10, wide=True, warpgroups=False)
+    with pytest.raises(vp.Unsupported, match="factors and exchanges of tiles, which take 137216 bytes of workgroup memory, of 98304,"):
+        for_rings(b.program, "the oracle", 96 << 10, wide=True, warpgroups=False)
 
 
 @pytest.mark.parametrize("form", FORMS)
