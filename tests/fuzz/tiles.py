@@ -275,15 +275,37 @@ class _Generator:
         if prod(x.type.shape) == 1:
             self.keep(self.a.tile(TILE_OPS["item"], (x,)))
 
-    def mma(self) -> None:
+    def factors(self) -> tuple[Type, Type, Type] | None:
+        """The types of two factors, and of their sums."""
+        found = [(a, b, to) for (a, b), sums in MMA_TYPES.items() for to in sums if {a, b, to} <= set(self.types)]
+        return self.r.choice(sorted(found, key=str)) if found else None
+
+    def product(self, types: tuple[Type, Type, Type], m: int, n: int) -> Atom:
         """A product. Where a tensor core may sum floats in its own way, results are not the same everywhere: those are left out if not asked for."""
-        factors = [(a, b, to) for (a, b), sums in MMA_TYPES.items() for to in sums if {a, b, to} <= set(self.types)]
-        if not factors:
-            return
-        left, right, to = self.r.choice(sorted(factors, key=str))
-        m, k, n = self.shape(1)[0], self.shape(1)[0], self.shape(1)[0]
+        left, right, to = types
+        k = self.shape(1)[0]
         row: TileOp = TILE_OPS[self.r.choice(("mma", "mma_tensor")) if self.tensor_floats or to.is_integer else "mma"]
-        self.keep(self.a.tile(row, (self.tile(left, (m, k)), self.tile(right, (k, n)), self.tile(to, (m, n)))))
+        return self.a.tile(row, (self.tile(left, (m, k)), self.tile(right, (k, n)), self.tile(to, (m, n))))
+
+    def mma(self) -> None:
+        """A product by itself."""
+        if (types := self.factors()) is not None:
+            self.keep(self.product(types, self.shape(1)[0], self.shape(1)[0]))
+
+    def become(self) -> None:
+        """A variable is set to a product, perhaps some statements behind that; what it held before is known, and may be stored in between."""
+        if (types := self.factors()) is None:
+            return
+        t = tile_of(types[-1], (self.shape(1)[0], self.shape(1)[0]))
+        known = [v for scope in self.scopes for v in scope.variables if v.type.is_tile and v.type.scalar is t.scalar and len(v.type.shape) == len(t.shape)]
+        variable = self.r.choice(known) if known else self.a.var(t, self.tile(t.scalar, t.shape))
+        if not known:
+            self.scopes[-1].variables.append(variable)
+        before, (m, n) = self.keep(self.a.get(variable)), variable.type.shape
+        made = self.product(types, m, n)
+        for _ in range(self.r.randrange(3)):
+            self.r.choice((lambda: self.store(value=before), self.store, self.op, self.fold, self.get))()
+        self.a.set(variable, made)
 
     def other_tile(self) -> None:
         """A tile that is filled, counted, turned or read."""
@@ -301,10 +323,11 @@ class _Generator:
         memory = self.r.choice(self.inputs)
         self.keep(self.a.load(memory, tuple([self.offset() for _ in memory.shape])))
 
-    def store(self, slab: _Slab | None = None) -> None:
-        slab = slab or self.r.choice(self.slabs)
+    def store(self, slab: _Slab | None = None, value: Atom | None = None) -> None:
+        fitting = [one for one in self.slabs if value is None or one.memory.type is value.type.scalar]
+        slab = slab or self.r.choice(fitting)
         memory, held = slab.memory, [x for x in self.tiles() if x.type.scalar is slab.memory.type]
-        value = self.r.choice(held) if held and not self.chance(4) else None
+        value = value or (self.r.choice(held) if held and not self.chance(4) else None)
         extents = self.extents_over(memory, value.type.shape if value is not None else None)
         if extents is None:
             return
@@ -379,7 +402,7 @@ class _Generator:
         self.loops -= 1
 
     def statements(self, count: int) -> None:
-        often = (self.op,) * 4 + (self.fold,) * 2 + (self.store,) * 4 + (self.load,) * 2
+        often = (self.op,) * 4 + (self.fold,) * 2 + (self.store,) * 4 + (self.load,) * 2 + (self.become,)
         seldom = (self.mma, self.item, self.scalar_op, self.other_tile, self.load_one, self.store_one, self.atomic, self.var, self.get, self.set, self.set)
         for _ in range(count):
             if self.budget <= 0:
