@@ -234,7 +234,7 @@ def test_odd_tensors_are_taken_or_refused_by_a_call_as_by_bind(first: bool) -> N
                 found.append(str(z.tolist()))
         assert found[0] == found[1], name
         taken += [name] if found[0] == str([2.0] * 4) else []
-    assert taken[:2] == ["frozen parameter", "negated later"] and len(taken) == 2
+    assert taken == ["frozen parameter"]
 
 
 def test_a_gradient_without_a_rule_is_an_error_of_pytorch() -> None:
