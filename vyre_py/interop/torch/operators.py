@@ -152,7 +152,7 @@ def op(program: vp.Program, name: str | None = None) -> Any:
 
     Raises ValueError for a name that PyTorch cannot take, or that another Program has; the operator raises BindingError where arguments do not fit, and
     Unsupported for tensors on other devices. On CUDA it is enqueued on the stream that PyTorch works on. On the CPU it raises KernelAssertion for a failed
-    assert; on CUDA the next launch or wait of the device does.
+    assert; on CUDA the device's `synchronize` does.
     """
     name = program.name if name is None else name
     signature = _Signature(program)
