@@ -136,10 +136,7 @@ class _Call:
         arrays |= {memory.name: tensor for memory, tensor in zip(signature.made, results, strict=True)}
         arrays = {name: tensor.detach() if first.is_cuda else as_array(tensor) for name, tensor in arrays.items()}
         names = [*(param.name for param in signature.program.params), *(dim.name for dim in signature.asked)]
-        entry = self._entry(str(first.device))
-        entry(**arrays, **dict(zip(names, arguments[count:], strict=True)))
-        if first.device.type == "cpu" and entry.pipeline.artifact.interface.reports:
-            entry.pipeline.device.synchronize()  # what it says and asserts is heard of then
+        self._entry(str(first.device))(**arrays, **dict(zip(names, arguments[count:], strict=True)))
         return _answer(results)
 
 
