@@ -30,6 +30,7 @@ _FUNCTIONS: Final = (
 _WHOLE: Final = ("floor", "ceil", "trunc", "round")  # what whole numbers stay as they are under
 _WIDTHS: Final = {torch.uint8: 8, torch.int8: 8, torch.int16: 16, torch.uint16: 16, torch.int32: 32, torch.uint32: 32, torch.int64: 64, torch.uint64: 64}
 _UNSIGNED: Final = {"i8": "u8", "i16": "u16", "i32": "u32", "i64": "u64"}
+_VALUES_APART: Final = hasattr(DtypePropagationOpsHandler, "value_expr")  # before PyTorch 2.12 values are what it calls indices, too
 Expression = Callable[..., tuple[str, Any]]  # the text, and its dtype
 
 
@@ -223,8 +224,8 @@ class ElementwiseOps(OpOverrides):  # type: ignore[misc]  # PyTorch has no types
 
     @staticmethod
     def index_expr(expr: Any, dtype: Any) -> Any:
-        """An index as a value, of the kernel's index type where it is one."""
-        return V.kernel.index_as(expr, compute_dtype(DtypePropagationOpsHandler().index_expr(expr, dtype)))
+        """An index that indices and conditions are made of: of whole numbers, in the type in which it is computed."""
+        return V.kernel.index_as(expr, None if _VALUES_APART and dtype in (torch.int32, torch.int64) else compute_dtype(dtype))
 
     @staticmethod
     def value_expr(expr: Any, dtype: Any) -> Any:

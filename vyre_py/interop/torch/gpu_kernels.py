@@ -21,14 +21,12 @@ from weakref import WeakSet
 import torch
 
 import vyre_py as vp
-from vyre_py.drivers.binding import BindingPlan
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.cuda.launch.launcher import Launcher
 from vyre_py.drivers.cuda.native.planned_enqueue import PlannedEnqueue, planned_method
 from vyre_py.drivers.launch import LaunchPlan, is_met, plan_launch
-from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.interop.hidden_device import gpu_device
-from vyre_py.interop.torch.runtime import EXCHANGES, MODE, WATCHERS, TensorKernel, element_count, span_bytes
+from vyre_py.interop.torch.runtime import EXCHANGES, MODE, WATCHERS, TensorKernel, binding_of, element_count, span_bytes
 from vyre_py.lowering.artifact.parts import Aligned
 
 __all__ = ["GpuKernel", "gpu_kernel", "raise_problems"]
@@ -165,10 +163,8 @@ class GpuKernel(TensorKernel):
     def _gpu_planned(self, numbers: tuple[Any, ...], aligned: bool) -> _GpuPlan:
         pipeline = self.pipeline
         interface, (step,) = pipeline.artifact.interface, pipeline.part.steps
-        count = len(interface.dims)
-        sizes = {dim.name: max(0, int(size)) for dim, size in zip(interface.dims, numbers[:count], strict=True)}
-        params = {param.name: encode_param(param, value) for param, value in zip(interface.params, numbers[count:], strict=True)}
-        plan = plan_launch(pipeline.device, step, BindingPlan(interface, sizes, params, {}, {}, {}), DispatchConfig())
+        binding = binding_of(interface, numbers)
+        sizes, plan = binding.sizes, plan_launch(pipeline.device, step, binding, DispatchConfig())
         met = [not entry.boxes and all(aligned if isinstance(need, Aligned) else is_met(need, sizes, {}) for need in entry.needs) for entry in step.entries]
         # The last entry needs nothing.
         made = _GpuPlan(plan._replace(entry=met.index(True)), self.tensor_count)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import sympy
@@ -21,11 +22,12 @@ from torch._inductor.codegen.common import DeferredLine, IndentedBuffer, PythonP
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, Min
-from torch.utils._sympy.symbol import SymT, symbol_is_type
+from torch.utils._sympy.symbol import SymT, free_symbol_is_type, symbol_is_type
 
 from vyre_py.interop.torch.accumulators import Fold, fold_of
 from vyre_py.interop.torch.elementwise import ElementwiseOps
-from vyre_py.interop.torch.indices import IndexPrinter, number_typed
+from vyre_py.interop.torch.indexing.bounds import Bounds
+from vyre_py.interop.torch.indexing.printer import IndexPrinter, is_float, number_typed
 from vyre_py.interop.torch.owners import rows_and_columns
 from vyre_py.interop.torch.randomness import WORDS
 from vyre_py.interop.torch.terms import compute_dtype, literal, type_name, typed
@@ -40,11 +42,12 @@ _RAGGED: Final = 4 * _LANES  # fewer elements than these go with a test in every
 _POINTWISE: Final = 256  # invocations of a workgroup without a reduction
 _SQUARE: Final = "4, 64"  # where memory is contiguous along different axes: cache lines are used up by neighbours
 _RESULTS: Final = 32  # and of one whose invocations reduce alone
+_BLOCK: Final = 1 << 24  # elements of an index of 64 bits that one loop goes through: many turns of all lanes
 _PROBLEM: Final = "problem"  # the buffer that tells what went wrong
 
 
 def _index_text(expr: Any) -> str:
-    return str(IndexPrinter(V.kernel.symbol_text, lambda: V.kernel.index_dtype).doprint(expr))
+    return str(V.kernel.printed(expr, V.kernel.index_dtype))
 
 
 class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for this checker
@@ -65,6 +68,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         self.problems: list[tuple[str, str]] = []
         self._kept: set[Any] = set()  # variables that are not a loop's own
         self._dtypes: dict[str, Any] = {}
+        self._bounds = Bounds(self.features, self.range_tree_nodes, self._dtypes)
         self._numbers = itertools.count()
         self._read: set[str] = set()
         self._changed: set[str] = set()  # by atomics
@@ -127,35 +131,51 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
 
     # Indices.
 
-    def symbol_text(self, name: str) -> str:
-        """A symbol of an index, in the index type."""
+    def symbol_text(self, type_: str, name: str) -> str:
+        """A symbol of an index, in a type."""
         if name in self._dtypes:
-            dtype = self._dtypes[name]
-            return name if type_name(dtype) == self.index_dtype else f"cast({name}, {self.index_dtype})"
-        if name.endswith("numel") or (name.startswith("ks") and self.index_dtype != "i64"):
-            return f"cast({name}, {self.index_dtype})"
-        return name
+            own = type_name(self._dtypes[name])
+        else:
+            own = "u32" if name.endswith("numel") else "i64" if name.startswith("ks") else self.index_dtype
+        return name if own == type_ else f"cast({name}, {type_})"
+
+    def printed(self, expr: Any, type_: str) -> str:
+        """An expression of a kernel's own symbols, its whole numbers in a type."""
+        return number_typed(IndexPrinter(partial(self.symbol_text, type_), type_).doprint(expr), type_)
+
+    def whole_type(self, *exprs: Any, trusting: bool = False) -> str:
+        """The type in which expressions are computed: the index type, or i64 where they may be larger than that."""
+        return "i32" if self.index_dtype == "i32" and all(self._bounds.fits_i32(expr, trusting=trusting) for expr in exprs) else "i64"
 
     def index_text(self, index: Any) -> str:
         """An index into memory."""
-        return number_typed(self.index_to_str(self.prepare_indexing(index)), self.index_dtype)
+        index = self.prepare_indexing(index)
+        type_ = self.whole_type(index, trusting=True)
+        text = self.printed(self.rename_indexing(index), type_)
+        return text if type_ == self.index_dtype else f"cast({text}, {self.index_dtype})"
 
     def index_as(self, expr: Any, dtype: Any) -> Any:
-        """An index as a value of a dtype."""
-        text = self.index_text(expr)
-        return self.let(text if type_name(dtype) == self.index_dtype else f"cast({text}, {type_name(dtype)})", dtype)
+        """An index as a value of a dtype, or, for None, of the type in which it is computed."""
+        expr = self.prepare_indexing(expr)
+        type_ = self.whole_type(expr)
+        text = self.printed(self.rename_indexing(expr), type_)
+        whole = torch.int32 if type_ == "i32" else torch.int64
+        own = torch.float64 if is_float(expr) else whole if isinstance(expr, sympy.Expr) else torch.bool
+        wanted = own if dtype is None else dtype
+        return self.let(text if wanted is own else f"cast({text}, {type_name(wanted)})", wanted)
 
     def codegen_iteration_ranges_entry(self, entry: Any) -> None:
         """The line that computes one of a loop's indices."""
-        text = number_typed(self.kexpr(self.rename_indexing(entry.expr)), self.index_dtype)
+        text = self.kexpr(self.rename_indexing(entry.expr))
         (self.indexing_code if entry.root.is_loop else self.body).writeline(f"let {entry.name} = {text}")
 
     def check_bounds(self, expr: Any, size: Any, lower: bool, upper: bool) -> None:
         """Has an index that PyTorch refuses raise IndexError."""
         if not (lower or upper):
             return
-        text = self.index_text(expr)
-        limit = number_typed(self.index_to_str(self.prepare_indexing(size)), self.index_dtype)
+        place, end = self.prepare_indexing(expr), self.prepare_indexing(size)
+        type_ = self.whole_type(place, end, trusting=not free_symbol_is_type(place, SymT.TMP))  # variables of i64 are compared whole
+        text, limit = (self.printed(self.rename_indexing(part), type_) for part in (place, end))
         wrong = " || ".join([*([f"{text} < 0"] if lower else []), *([f"{text} >= {limit}"] if upper else [])])
         self._report(wrong, ("IndexError", f"index out of range: {self._axis_text(size)} is indexed beyond its ends"))
 
@@ -318,27 +338,44 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         for part in (*parts, self.folded, self.results, self.starts):
             part.clear()
 
+    def count_text(self, tree: Any) -> str:
+        """How many points an axis of loops has, in the index type: one word, or a number, beside which anything may stand."""
+        return f"{tree.numel}{self.index_dtype}" if isinstance(tree.numel, sympy.Integer) else f"cast({tree.prefix}numel, {self.index_dtype})"
+
+    def loop_lines(self, name: str, first: str, end: str, step: int = 1) -> tuple[list[str], str]:
+        """The lines that begin a loop over an index, and what ends it. The language counts in 32 bits: an index of 64 goes by blocks."""
+        if self.index_dtype == "i32":
+            return [f"for {name} in {first}..{end}{f' step {step}' if step > 1 else ''} {{"], "}"
+        return [
+            f"for {name}_block in 0u32..cast(({end} - {first} + {_BLOCK - 1}) / {_BLOCK}, u32) {{",
+            f"let {name}_first = {first} + cast({name}_block, i64) * {_BLOCK}",
+            f"for {name}_within in 0u32..cast(min({end} - {name}_first, {_BLOCK}), u32){f' step {step}' if step > 1 else ''} {{",
+            f"let {name} = {name}_first + cast({name}_within, i64)",
+        ], "} }"
+
     def _write_loop(self, tree: Any, parts: Iterable[Any]) -> None:
-        name, prefix, type_ = f"{tree.prefix}index", tree.prefix, self.index_dtype
-        count = number_typed(self.kexpr(self.rename_indexing(tree.numel)), type_)
+        name, prefix, type_, count = f"{tree.prefix}index", tree.prefix, self.index_dtype, self.count_text(tree)
+        zero, base = f"0{type_}", f"{prefix}base"
         if not self.together:
-            self._write_block(f"for {name} in 0{type_}..{count} {{", parts, "}")
+            self._write_block(*self.loop_lines(name, zero, count), parts)
             return
         size = tree.numel if isinstance(tree.numel, sympy.Integer) else None
         if size is not None and size % _LANES and size < _RAGGED:
-            whole = f"0{type_}"
+            whole = zero
         elif size is not None:
             whole = f"{size - size % _LANES}{type_}"
         else:
             whole = f"{prefix}whole"
             self._wholes[whole] = f"{count} - {count} % {_LANES}"
-        if whole != f"0{type_}":
-            self._write_block(f"for {prefix}base in 0{type_}..{whole} step {_LANES} {{\nlet {name} = {prefix}base + lane", parts, "}")
+        if whole != zero:
+            head, end = self.loop_lines(base, zero, whole, _LANES)
+            self._write_block([*head, f"let {name} = {base} + lane"], end, parts)
         if size is None or size % _LANES:  # what is left: a test in every turn would keep lanes from being one vector
-            self._write_block(f"for {prefix}base in {whole}..{count} step {_LANES} {{\nlet {name} = {prefix}base + lane\nif {name} < {count} {{", parts, "} }")
+            head, end = self.loop_lines(base, whole, count, _LANES)
+            self._write_block([*head, f"let {name} = {base} + lane", f"if {name} < {count} {{"], f"{end} }}", parts)
 
-    def _write_block(self, head: str, parts: Iterable[Any], end: str) -> None:
-        self.body.writelines(head.split("\n"))
+    def _write_block(self, head: Sequence[str], end: str, parts: Iterable[Any]) -> None:
+        self.body.writelines(head)
         with self.body.indent():
             for part in parts:
                 self.body.splice(part)
@@ -422,8 +459,8 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         shape, head, guards = self.frame()
         if self._owning:
             rows = next(tree for tree in self.range_trees if not tree.is_reduction)
-            count = str(rows.numel) if isinstance(rows.numel, sympy.Integer) else f"cast({rows.prefix}numel, {self.index_dtype})"
-            body = f"for {rows.prefix}index in 0{self.index_dtype}..{number_typed(count, self.index_dtype)} {{\n{body}}}\n"
+            loop, end = self.loop_lines(f"{rows.prefix}index", f"0{self.index_dtype}", self.count_text(rows))
+            body = "\n".join([*loop, f"{body}{end}\n"])
         text = IndentedBuffer()
         text.writeline(f"program kernel({', '.join(dims)}) {shape} {{")
         with text.indent():

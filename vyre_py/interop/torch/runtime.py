@@ -36,7 +36,7 @@ from vyre_py.interop.torch.ahead import begin_compiling, program_of
 from vyre_py.interop.torch.tensors import require_cpu
 from vyre_py.ir.language.dims import evaluate_extent
 
-__all__ = ["EXCHANGES", "MODE", "WATCHERS", "TensorKernel", "element_count", "kernel", "programs", "span_bytes", "watching"]
+__all__ = ["EXCHANGES", "MODE", "WATCHERS", "TensorKernel", "binding_of", "element_count", "kernel", "programs", "span_bytes", "watching"]
 
 _PLANS: Final = 64  # sets of sizes that a kernel remembers
 _ADDRESS: Final = struct.Struct("<Q")
@@ -62,6 +62,15 @@ def span_bytes(tensor: Any) -> int:
 def element_count(memory: Any, sizes: Mapping[str, int]) -> int:
     """How many elements a buffer of a Program has."""
     return prod(evaluate_extent(extent, sizes) for extent in memory.shape)
+
+
+def binding_of(interface: Any, numbers: Sequence[Any]) -> BindingPlan:
+    """What a launch is planned from, for the values of dims, of which none is below zero, and params."""
+    count = len(interface.dims)
+    sizes = {dim.name: max(0, int(size)) for dim, size in zip(interface.dims, numbers[:count], strict=True)}
+    params = {param.name: encode_param(param, value) for param, value in zip(interface.params, numbers[count:], strict=True)}
+    shapes = {memory.name: tuple(evaluate_extent(extent, sizes) for extent in memory.shape) for memory in interface.buffers}
+    return BindingPlan(interface, sizes, params, {}, {}, shapes)
 
 
 class TensorKernel:
@@ -176,13 +185,11 @@ class TensorKernel:
             raise (IndexError if name == "IndexError" else RuntimeError)(message)
 
     def _planned(self, numbers: tuple[Any, ...]) -> PlannedCall:
-        """The plan for the values of dims, none of which is below zero, and params."""
+        """The plan for the values of dims and params."""
         pipeline = self.pipeline
         interface, (step,), (codes,) = pipeline.artifact.interface, pipeline.part.steps, pipeline._codes
-        count = len(interface.dims)
-        sizes = {dim.name: max(0, int(size)) for dim, size in zip(interface.dims, numbers[:count], strict=True)}
-        params = {param.name: encode_param(param, value) for param, value in zip(interface.params, numbers[count:], strict=True)}
-        plan = plan_launch(pipeline.device, step, BindingPlan(interface, sizes, params, {}, {}, {}), DispatchConfig())
+        binding = binding_of(interface, numbers)
+        sizes, plan = binding.sizes, plan_launch(pipeline.device, step, binding, DispatchConfig())
         slots = step.layout.buffers
         rows = [
             (element_count(memory, sizes) * memory.type.size_bytes, slot.offset_bytes)

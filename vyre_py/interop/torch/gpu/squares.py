@@ -18,7 +18,6 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from vyre_py.interop.torch.gpu.strip_kernels import StripKernel
 from vyre_py.interop.torch.gpu.strips import hint_of
-from vyre_py.interop.torch.indices import number_typed
 from vyre_py.interop.torch.terms import compute_dtype, type_name
 
 __all__ = ["SquareKernel"]
@@ -52,7 +51,7 @@ class SquareKernel(StripKernel):
         if not self._square:
             super().codegen_iteration_ranges_entry(entry)
             return
-        line = f"let {entry.name} = {number_typed(self.kexpr(self.rename_indexing(entry.expr)), self.index_dtype)}"
+        line = f"let {entry.name} = {self.kexpr(self.rename_indexing(entry.expr))}"
         self._entries.append(line)
         self.indexing_code.writeline(line)
 
@@ -106,7 +105,7 @@ class SquareKernel(StripKernel):
 
     def _limit(self, prefix: str) -> str:
         (tree,) = [tree for tree in self.range_trees if tree.prefix == prefix]
-        return number_typed(self.kexpr(self.rename_indexing(tree.numel)), self.index_dtype)
+        return self.count_text(tree)
 
     def _write_turned(self) -> None:
         type_ = self.index_dtype

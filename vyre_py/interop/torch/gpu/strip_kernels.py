@@ -28,7 +28,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from vyre_py.interop.torch.accumulators import Fold
 from vyre_py.interop.torch.gpu.strip_scans import StripScan
 from vyre_py.interop.torch.gpu.strips import KEPT_ELEMENTS, SUBGROUP, Strips, columns_of, hint_of, strips_of
-from vyre_py.interop.torch.indices import number_typed
+from vyre_py.interop.torch.indexing.printer import number_typed
 from vyre_py.interop.torch.kernels import VyreKernel
 from vyre_py.interop.torch.terms import compute_dtype, literal, type_name, typed
 
@@ -96,13 +96,10 @@ class StripKernel(VyreKernel):
         found: list[str | None] = []
         for copy in range(strips.count):
             last = ((copy // strips.vector + 1) * strips.lanes) * strips.vector
-            limit = number_typed(str(size // strips.vector if whole and size else size), self.index_dtype) if size is not None else self._count_text()
+            limit = self.count_text(self._tree()) if size is None else f"{size // strips.vector if whole else size}{self.index_dtype}"
             known = strips.kept and size is not None and last <= size
             found.append(None if known else f"{group}c{copy} < {limit}" if whole else f"{index}c{copy} < {limit}")
         return found
-
-    def _count_text(self) -> str:
-        return number_typed(self.kexpr(self.rename_indexing(self._tree().numel)), self.index_dtype)
 
     def _placed(self, base: str | None) -> list[str]:
         """The lines that say where each element of a strip is."""
@@ -398,21 +395,22 @@ class StripKernel(VyreKernel):
         if units is not None:
             count, whole = f"{units}{type_}", f"{units - units % turn}{type_}"
         else:
-            count, whole = self._count_text(), f"{prefix}whole"
+            count, whole = self.count_text(self._tree()), f"{prefix}whole"
             self._wholes[whole] = f"{count} - {count} % {turn}"
+        zero, base = f"0{type_}", f"{prefix}base"
         if units is None or units >= turn:
-            self._write_turns(f"for {prefix}base in 0{type_}..{whole} step {turn} {{", prefix, parts, self._insides(True))
+            self._write_turns(*self.loop_lines(base, zero, whole, turn), base, parts, self._insides(True))
         if units is None or units % turn:
-            self._write_turns(f"for {prefix}base in {whole}..{count} step {turn} {{", prefix, parts, self._insides(False))
+            self._write_turns(*self.loop_lines(base, whole, count, turn), base, parts, self._insides(False))
         self._takes.clear()
         self._copied.clear()
 
-    def _write_turns(self, head: str, prefix: str, parts: Sequence[Any], insides: Sequence[str | None]) -> None:
-        self.body.writeline(head)
+    def _write_turns(self, head: Sequence[str], end: str, base: str, parts: Sequence[Any], insides: Sequence[str | None]) -> None:
+        self.body.writelines(head)
         with self.body.indent():
-            self.body.writelines(self._placed(f"{prefix}base"))
+            self.body.writelines(self._placed(base))
             self._write_strip(self.body, parts, insides)
-        self.body.writeline("}")
+        self.body.writeline(end)
 
     def frame(self) -> tuple[str, list[str], list[str]]:
         """Rows are shared by workgroups, or, where they are short and many, by their subgroups."""
