@@ -51,7 +51,7 @@ def plan_boxes(program: Program, plan: RingPlan) -> None:
     alone."""
     for loop, ring in plan.rings.items():
         loads = [*ring.loads.items(), *ring.staying.items()]
-        turns = plan.two_warpgroups and bool(ring.late) and _may_take_turns(program, plan, loop)
+        turns = bool(ring.late) and plan.may_take_turns(loop, ring) and _counts_up(program, loop)
         if ring.take_turns and not turns:
             continue
         if all(_is_boxed(program, s, strip) for at, strip in loads if isinstance(s := program.body[at], TileLoad)):
@@ -59,10 +59,10 @@ def plan_boxes(program: Program, plan: RingPlan) -> None:
             ring.take_turns = turns
 
 
-def _may_take_turns(program: Program, plan: RingPlan, loop: int) -> bool:
-    """Whether the first turn of a loop may be written by itself: it counts up, and no loop that copies is in it."""
+def _counts_up(program: Program, loop: int) -> bool:
+    """Whether a loop counts up, so that its first turn may be written by itself."""
     step = program.body[loop].args[2]
-    return isinstance(step, Const) and step.value > 0 and not any(loop < other < program.match[loop] for other in plan.rings)
+    return isinstance(step, Const) and step.value > 0
 
 
 def counter(name: str, ring: Ring) -> Memory:

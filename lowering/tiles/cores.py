@@ -113,6 +113,7 @@ class _CoresRewrite(RoleRewrite):
         if boxes:
             plan_boxes(program, self._plan)
         self._follow(accumulators(program, self.invocations, self._plan.of_warpgroups, self._plan.of_registers, self._plan.of_lanes))
+        self._require_layouts()
         self._find_producer()
         self._find_onward()
         self.memories += [*self._plan.memories, *[memory for ring in self._plan.rings.values() for memory in ring.counters]]
@@ -143,6 +144,14 @@ class _CoresRewrite(RoleRewrite):
         self._warpgroup = self.shuffled("broadcast", self.m("shr", self.index, 7), word(0)) if self._plan.of_warpgroups else word(0)
         self._part_roles(self._copy_ahead)
         return super().run()
+
+    def _require_layouts(self) -> None:
+        """Raises Unsupported for sums that the warps of the Program, as many as its largest product needs, cannot share."""
+        for index, s in enumerate(self.program.body):
+            if cores_take(s) and isinstance(s, Tile) and s.bound.id not in self._layouts.values:
+                self.place, (rows, columns) = self.program.place(index), s.bound.type.shape
+                what = f"{s.op.name} of {rows} x {columns} by {self.invocations.count // WARP} warps, as a larger one needs,"
+                self.refuse(what, "a warp takes 16 rows and 8 columns at least: give the products of a Program tiles that are more alike")
 
     @property
     def strip_bytes(self) -> int:
@@ -269,6 +278,7 @@ class _CoresRewrite(RoleRewrite):
             self._begin(index, s, ring)
         elif index in self._ends:
             loop = self._ends[index]
+            self._last_set.pop(loop, None)
             self._told.pop(loop, lambda: None)()
             self.copy(index)
             ring = self._plan.rings[loop]

@@ -39,7 +39,7 @@ class LaneRewrite(WarpgroupRewrite):
     def _product_of_lanes(self, index: int, s: Tile) -> Shared:
         layout, shape, loop = self._layouts.values[s.bound.id], s.bound.type.shape, self._plan.block_of(index)
         acc = self.moved(self.tile_of(s.args[2]), layout)
-        self._due.pop(loop)()  # copies of turns to come, into strips that all have done with
+        self._due.pop(loop, lambda: None)()  # copies of turns to come, into strips that all have done with
         left, right = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
         totals = {r: self.var(acc.type, value) for r, value in acc.registers.items()}
         # Columns that are loaded together, row by row, one row to the right and the next to the left: one product after another shares a factor with it, which

@@ -11,7 +11,7 @@ begun in the next turn, when the first product of that turn is, and computed whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from math import gcd, prod
 from typing import Final
@@ -30,6 +30,7 @@ from vyre_py.ir.language.nodes import (
     Memory,
     Set,
     Space,
+    Statement,
     Tile,
     TileLoad,
     Value,
@@ -49,6 +50,7 @@ GROUPS: Final = 8  # of such, in a swizzled row
 _MATRIX_BYTES: Final = 4  # of each row, that a lane gets
 _TURNED_BYTES: Final = 2  # of the elements of matrices that are turned while they are loaded
 _TURNED: Final = (1, 0)  # the axes of a factor that is turned
+_SPREAD: Final = ("fill", "iota")  # tiles that every invocation makes its registers of
 _FEWEST: Final = 2  # strips of a ring
 _WARPGROUP: Final = 128  # invocations
 _MOST: Final = 4
@@ -209,7 +211,10 @@ class RingPlan:
                 self._plan(around[-1], index, counts, stay=stay)
         for at, ring in self.rings.items():
             self._delay(at, ring, counts)
-            self._settle(at, ring)
+        room = self._ring_bytes - sum([self._least(at, ring) for at, ring in self.rings.items()])
+        for at, ring in self.rings.items():
+            room += self._least(at, ring)
+            room -= self._settle(at, ring, room)
 
     def _plan(self, loop: int, product: int, counts: Sequence[int], *, stay: bool) -> None:
         """Takes the factors of a product into the ring of a loop, those that can be copied ahead, or once."""
@@ -312,20 +317,28 @@ class RingPlan:
         offsets = self._slice(loop, s.indices)
         return None if offsets is None else _Source(at, s, tuple(chain), tuple(offsets), at < loop)
 
-    def _settle(self, loop: int, ring: Ring) -> None:
-        """Decides how many strips a ring has: as many as the loop's pipelining depth, or else up to four as fit; and gives their arrays sizes. Raises
-        RingTooLarge where the depth, or two without one, is more than fits."""
-        strip_bytes, once = [sum([strip.size_bytes for strip in loads.values()]) for loads in (ring.loads, ring.staying)]
-        s, fitting = self._program.body[loop], max(0, self._ring_bytes - once) // strip_bytes
+    def _depth(self, loop: int) -> int:
+        s = self._program.body[loop]
         assert isinstance(s, For)  # what has a ring
-        count = s.pipeline or max(_FEWEST, min(self._enough(ring), fitting))
+        return s.pipeline
+
+    def _least(self, loop: int, ring: Ring) -> int:
+        """The bytes that a ring takes at least."""
+        return _bytes_of(ring.staying) + _bytes_of(ring.loads) * (self._depth(loop) or _FEWEST)
+
+    def _settle(self, loop: int, ring: Ring, room: int) -> int:
+        """Decides how many strips a ring has: as many as the loop's pipelining depth, or else up to four as fit into some bytes; and gives their arrays sizes.
+        Gives the bytes that these take. Raises RingTooLarge where the depth, or two without one, is more than fits."""
+        strip_bytes, once = _bytes_of(ring.loads), _bytes_of(ring.staying)
+        fitting = max(0, room - once) // strip_bytes
+        count = self._depth(loop) or max(_FEWEST, min(self._enough(ring), fitting))
         if count > fitting:
             smaller = f"ask for pipeline({fitting}), or use smaller tiles" if fitting >= _FEWEST else "use smaller tiles"
-            raise RingTooLarge(loop, f"a loop whose factors take {count} times {strip_bytes} bytes of workgroup memory, of {self._ring_bytes},", smaller)
+            raise RingTooLarge(loop, f"a loop whose factors take {count} times {strip_bytes} bytes of workgroup memory, of {max(0, room)},", smaller)
         # A warpgroup computes the product of one turn while it begins the next, so that one strip more is in use.
         ring.ahead = count - 1 - (count > _FEWEST and not ring.late and bool(ring.products & self.of_warpgroups))
         ring.count = count
-        ring.take_turns = self.two_warpgroups and ring.is_waited_for_ahead
+        ring.take_turns = ring.is_waited_for_ahead and self.may_take_turns(loop, ring)
         ring.slice.sort()
         for loads, times in ((ring.loads, count), (ring.staying, 1)):
             for at, strip in loads.items():
@@ -336,6 +349,27 @@ class RingPlan:
                     if known is strip:
                         self.strips[value] = sized, own
                 loads[at] = sized
+        return once + strip_bytes * count
+
+    def may_take_turns(self, loop: int, ring: Ring) -> bool:
+        """Whether two warpgroups may be in different turns of a loop with late products: if none meets the other, in a barrier, before its first product, if no
+        product reads strips behind the late ones, and if no loop around it or within copies as well, whose signals would be the same."""
+        body, first = self._program.body, min(ring.products)
+        s = body[first]
+        assert isinstance(s, Tile)  # a product
+        onto = body[self.maker(s.args[2])] if isinstance(s.args[2], Value) else None
+        lies_there = isinstance(onto, Tile) and onto.op.name == "fill"
+        meets = [at for at in range(loop + 1, first) if at not in self.skipped and not self._is_apart(body[at])]
+        nested = [at for at in self.rings if loop < at < self._program.match[loop] or at < loop < self._program.match[at]]
+        in_order = first not in self.of_registers and max(ring.products - ring.late.keys()) < min(ring.late)
+        return self.two_warpgroups and lies_there and in_order and not (meets or nested)
+
+    def _is_apart(self, s: Statement) -> bool:
+        """Whether each invocation does a statement for itself, without a look at others' registers or at what others write."""
+        if isinstance(s, Tile):
+            return s.op.name in _SPREAD
+        is_plain = isinstance(s, Let) and not s.bound.type.is_tile
+        return is_plain or isinstance(s, Get) or (isinstance(s, TileLoad) and s.memory.access is Access.READ)
 
     def _enough(self, ring: Ring) -> int:
         """How many strips a ring has where there is room: of products of lanes alone as many as cover the way of a copy, so that more workgroups have room."""
@@ -373,6 +407,11 @@ class RingPlan:
             found.add(at)
             waiting += body[at].args
         return sorted(found)
+
+
+def _bytes_of(loads: Mapping[int, Strip]) -> int:
+    """What one strip for each load takes."""
+    return sum([strip.size_bytes for strip in loads.values()])
 
 
 def _by_matrices(s: TileLoad, along_k: bool) -> bool:

@@ -122,7 +122,8 @@ class RoleRewrite(BoxRewrite):
             ring.freed = counter(f"tile:freed.{loop}", ring)
             self._producer = _Fed(loop, ring, offsets)
             parted = {at for at, strip in ring.loads.items() if is_parted(strip, CLUSTER)}
-            ring.shared = {at for at in parted if not self._depends(program.body[at].args, "workgroup_id.y")}
+            as_often = not self._depends(s.args, "workgroup_id.y")  # whose loops have other turns wait for each other for ever
+            ring.shared = {at for at in parted if as_often and not self._depends(program.body[at].args, "workgroup_id.y")}
 
     def _find_onward(self) -> None:
         """Has the copies of a loop whose warpgroups take turns go on into the workgroup's next place of the grid, if its turns are the same at all, and if all
@@ -199,7 +200,8 @@ class RoleRewrite(BoxRewrite):
             self._begin_onward(self._onward)
             return
         if self._producer is None:
-            self._grid_places = in_bands(self, self.m("workgroup_id.x"), self.m("workgroup_id.y"))
+            counts = any(isinstance(s, GridScan) for s in self.program.body)  # workgroups by their own numbers
+            self._grid_places = {} if counts else in_bands(self, self.m("workgroup_id.x"), self.m("workgroup_id.y"))
             return
         ring, count = self._producer.ring, self.invocations.count
         assert ring.arrivals is not None and ring.freed is not None  # of what has a producer

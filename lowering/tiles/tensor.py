@@ -297,9 +297,10 @@ def accumulators(
     variables: dict[int, TileLayout] = {}
     warps, whole_rows = invocations.count // WARP, any(map(_folds_rows, program.body))
     own = {index: of_lanes.get(index, Accumulator(warps, 1)) for index in (*of_warpgroups, *of_lanes)}
-    # What such a product is added to lies as its sums do, whatever it was set to before.
-    made = {s.bound.id: layout for index, layout in own.items() if isinstance(s := program.body[index], Tile)}
-    variables |= {s.variable.id: made[s.args[0].id] for s in program.body if isinstance(s, Set) and isinstance(s.args[0], Value) and s.args[0].id in made}
+    # What such a product is added to lies as its sums do, whatever it was set to before; as those of warpgroups, where both are.
+    for indices in (of_lanes, of_warpgroups):
+        made = {s.bound.id: own[index] for index in indices if isinstance(s := program.body[index], Tile)}
+        variables |= {s.variable.id: made[s.args[0].id] for s in program.body if isinstance(s, Set) and isinstance(s.args[0], Value) and s.args[0].id in made}
     before = -1
     while before != len(variables):
         before = len(variables)

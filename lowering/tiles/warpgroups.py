@@ -78,7 +78,7 @@ class WarpgroupRewrite(ViewedRewrite):
         self._flights: list[_Flight] = []  # products of warpgroups that were begun and not all waited for, in order
         self._late_variables = {product: variable for ring in self._plan.rings.values() for product, variable in ring.late.items()}
         self._late_sets = set(map(self._setting, self._late_variables))
-        self._late_flights: dict[int, _Flight] = {}  # by variable
+        self._late_flights: dict[int, tuple[_Flight, int]] = {}  # by variable, with the loop
         # By the statement that multiplies what a late product adds to by a factor for each row: that product, and the factors.
         self._late_factors = {found[0]: (product, found[1]) for product in self._late_variables if (found := self._late_factor(product)) is not None}
         self._told: dict[int, Callable[[], None]] = {}  # by loop: what tells others that a turn has done with its strips, until they are told
@@ -224,14 +224,13 @@ class WarpgroupRewrite(ViewedRewrite):
         if loop in self._first_turns:
             return
         for product, variable in self._plan.rings[loop].late.items():
-            self._late_flights[variable.id] = self._fly(product, self._tile_at(product), None, adds=True)
+            self._late_flights[variable.id] = self._fly(product, self._tile_at(product), None, adds=True), loop
 
     def _land_late(self, variable: Variable) -> None:
         """Waits for the late product of a variable, if it is under way: as late as may be, behind all that was set in this turn."""
-        flight = self._late_flights.pop(variable.id, None)
-        if flight is not None:
+        if (found := self._late_flights.pop(variable.id, None)) is not None:
             self.settle()
-            loop = next(loop for loop, ring in self._plan.rings.items() if variable in ring.late.values())
+            flight, loop = found
             self._land(flight, behind=[atom for atom in self._last_set.get(loop, ()) if atom.type.bits == _WORD_BITS])
             if not self._flights:
                 self._told.pop(loop, lambda: None)()
