@@ -7,6 +7,8 @@ again for a turn that is some turns ahead. What was loaded before the loop, for 
 
 Warpgroups take a first factor that is computed from registers. Where such a product only adds to a variable, behind another product, it may be `late`: it is
 begun in the next turn, when the first product of that turn is, and computed while the lanes go on with what that one gave.
+
+One module because a plan is one class: what it decides about a loop's strips, products and turns rests on each other.
 """
 
 from __future__ import annotations
