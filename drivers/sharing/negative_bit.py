@@ -44,8 +44,9 @@ def sign_word(type_: type) -> SignWord | None:
 @cache
 def _found(torch: Any) -> SignWord | None:
     try:
-        plain = torch.ones(3, device="cpu")
-        tensors = [plain, torch._neg_view(plain), torch.ones(2, dtype=torch.complex64, device="cpu").conj()]
+        with torch.utils._python_dispatch._disable_current_modes():  # whoever watches PyTorch's ops, or has them make fake tensors, is not asked
+            plain = torch.ones(3, device="cpu")
+            tensors = [plain, torch._neg_view(plain), torch.ones(2, dtype=torch.complex64, device="cpu").conj()]
         keys = [int(torch._C._dispatch_keys(tensor).raw_repr()) for tensor in tensors]
         impls = [int(tensor._cdata) for tensor in tensors]
     except Exception:  # noqa: BLE001 - a PyTorch that has other names for it may raise anything

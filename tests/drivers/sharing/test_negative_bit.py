@@ -73,6 +73,26 @@ def test_native_code_knows_where_to_look() -> None:
     assert sign_word(type("Other", (), {"is_neg": None})) is None
 
 
+def test_the_look_is_no_op_for_those_who_watch() -> None:
+    """As export does, and as compilers that make fake tensors do."""
+    dispatch = torch.utils._python_dispatch
+
+    class Watch(dispatch.TorchDispatchMode):  # type: ignore[misc, name-defined]  # PyTorch has no types for this checker
+        seen: list[Any] = []  # noqa: RUF012 - of this one class
+
+        def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            self.seen.append(function)
+            return function(*arguments, **(named or {}))
+
+    known = sign_word(torch.Tensor)
+    negative_bit._found.cache_clear()
+    with Watch() as watch:
+        assert sign_word(torch.Tensor) == known
+        assert watch.seen == []
+        torch.ones(1)
+        assert watch.seen
+
+
 def test_where_it_does_not_know_python_takes_tensors(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert negative_bit._found(ModuleType("of_other_names")) is None
     kind = type("Kind", (torch.Tensor,), {"__dlpack_c_exchange_api__": torch.Tensor.__dlpack_c_exchange_api__})

@@ -14,6 +14,7 @@ import numpy as np
 import sympy
 import torch
 from torch._inductor.virtualized import OpsWrapper
+from torch.utils._python_dispatch import _disable_current_modes
 
 from vyre_py.interop.torch.tensors import TYPES
 from vyre_py.lowering.errors import Unsupported
@@ -65,7 +66,8 @@ def literal(value: Any, dtype: Any) -> str:
 def _f8_saturates() -> bool:
     """Whether PyTorch has what is too large for e4m3fn become the largest number rather than NaN, which differs between its releases. The CPU and CUDA share
     the function."""
-    return bool(torch.full((), 2 * _LARGEST_F8, device="cpu").to(torch.float8_e4m3fn).float() == _LARGEST_F8)
+    with _disable_current_modes():  # under which tensors may be fake
+        return bool(torch.full((), 2 * _LARGEST_F8, device="cpu").to(torch.float8_e4m3fn).float() == _LARGEST_F8)
 
 
 def cast(value: Any, dtype: Any) -> str:
