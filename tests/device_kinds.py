@@ -41,11 +41,11 @@ def _need(kind: str, here: bool, how: str) -> None:
         return
     if kind in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
         pytest.fail(f"{kind} is required: {how}")
-    pytest.skip(f"{kind} is not here: {how}")
+    pytest.skip(f"{kind} is not here: {how}", allow_module_level=True)
 
 
 def need_package(name: str, kind: str) -> None:
-    """Where a package is not installed, the test is skipped, or fails when VYRE_REQUIRE_DEVICES names the `kind` of tests that need it."""
+    """Where a package is not installed, the test, or the module, is skipped, or fails when VYRE_REQUIRE_DEVICES names the `kind` of tests that need it."""
     _need(kind, importlib.util.find_spec(name) is not None, "pip install -e '.[dev]'")
 
 

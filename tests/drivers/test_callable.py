@@ -15,6 +15,7 @@ from axpy import TEXT_64 as AXPY
 from device_kinds import open_device
 from exchanged import Exchanged, exchange_table
 from random_calls import SIZES, outcome
+from told import TEXT as TELL
 
 import vyre_py as vp
 from vyre_py.drivers.binding import bind_arguments
@@ -228,16 +229,7 @@ def test_arrays_of_other_libraries_are_taken_by_their_table(slow: list[Any]) -> 
 
 def test_a_call_on_the_cpu_raises_what_it_told(capsys: pytest.CaptureFixture[str]) -> None:
     device = open_device("cpu")
-    entry = device.compile_native(parse("""program told(n) workgroup(32) {
-  buffer x: u32[n] read
-  buffer y: u32[n] write
-  let i = global_id.x
-  y[i] = x[i] + 1
-  assert x[i] != 7, "x[{}] is {}", i, x[i]
-  if x[i] == 9 {
-    print "nine at {}", i
-  }
-}""")).callable()  # fmt: skip
+    entry = device.compile_native(parse(TELL)).callable()
     x, y = np.array([1, 9, 7], np.uint32), np.zeros(3, np.uint32)
     for call in (lambda: entry(x, y), lambda: entry(x)):
         with pytest.raises(vp.KernelAssertion, match=r"x\[2\] is 7"):

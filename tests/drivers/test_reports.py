@@ -13,6 +13,7 @@ from device_kinds import KINDS, open_device
 from fake_cuda import CUresult
 from fake_device import installed
 from fake_graphs import FakeGraphDriver
+from told import TEXT
 from walked_kernel import WalkedDevice
 
 import vyre_py as vp
@@ -23,18 +24,6 @@ from vyre_py.lowering.kinds import expanded_for
 from vyre_py.lowering.reports import FAILED_RECORDS
 
 N = 100
-TEXT = """\
-program tell(n) workgroup(32) {
-  buffer x: u32[n] read
-  buffer y: u32[n] write
-  let i = global_id.x
-  y[i] = x[i] + 1
-  assert x[i] != 7, "x[{}] is {}", i, x[i]
-  if x[i] == 9 {
-    print "nine at {}", i
-  }
-}
-"""
 PROGRAM = vp.Program.from_text(TEXT, "tell.vir")
 SOUND = np.zeros(N, np.uint32)
 FAULTY = SOUND.copy()

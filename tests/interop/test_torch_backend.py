@@ -13,15 +13,14 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from device_kinds import need_package
 
 import vyre_py as vp
 
 try:
     import torch
-except ImportError:  # it is among the packages of the extra `dev`
-    if "torch" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
-        raise
-    pytest.skip("torch is not installed", allow_module_level=True)
+except ImportError:
+    need_package("torch", "torch")
 
 from torch.nn import functional
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from device_kinds import need_package, open_device
 
 import vyre_py as vp
 
 try:
     import torch
-except ImportError:  # it is among the packages of the extra `dev`
-    if "torch" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
-        raise
-    pytest.skip("torch is not installed", allow_module_level=True)
+except ImportError:
+    need_package("torch", "torch")
 
-from device_kinds import open_device
 from torch import nn
 from torch.nn import functional
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 from children import child_environment
+from device_kinds import need_package
 
 import vyre_py as vp
 
 try:
     import torch
-except ImportError:  # it is among the packages of the extra `dev`
-    if "torch" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
-        raise
-    pytest.skip("torch is not installed", allow_module_level=True)
+except ImportError:
+    need_package("torch", "torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
 
 import pytest
+from device_kinds import need_package
 
 try:
     import torch
-except ImportError:  # it is among the packages of the extra `dev`
-    if "torch" in os.environ.get("VYRE_REQUIRE_DEVICES", "").split(","):
-        raise
-    pytest.skip("torch is not installed", allow_module_level=True)
+except ImportError:
+    need_package("torch", "torch")
 
 pytest.importorskip("expecttest", reason="PyTorch's samples import it")
 with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import child_environment
-from device_kinds import open_device
+from device_kinds import need_package, open_device
 from every_tile import tile_programs
 
 import vyre_py as vp
@@ -204,7 +204,9 @@ def _hash(thing: Any) -> int | None:
 
 def test_cloudpickle_carries_it(travelling: dict[str, Any]) -> None:
     """It takes functions apart that it does not find under their name; what it makes is read without it."""
-    cloudpickle = pytest.importorskip("cloudpickle", reason="cloudpickle is not installed")
+    need_package("cloudpickle", "dask")  # which brings it
+    import cloudpickle
+
     tiles = {str(number): program for number, program in enumerate(tile_programs())}
     for name, thing in (travelling | tiles).items():
         data = cloudpickle.dumps(thing)

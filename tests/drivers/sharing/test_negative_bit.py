@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from axpy import TEXT_64 as AXPY
-from device_kinds import open_device
+from device_kinds import need_package, open_device
 
 import vyre_py as vp
 from vyre_py.drivers.sharing import exchange, negative_bit
 from vyre_py.drivers.sharing.negative_bit import SignWord, sign_word
 from vyre_py.ir.text.parser import parse
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+try:
+    import torch
+except ImportError:
+    need_package("torch", "torch")
 
 REFUSED = r"'{}': it cannot be handed over: it has its negative bit set; x\.resolve_neg\(\) is a copy that has not"
 
