@@ -6,20 +6,26 @@ VYRE_SEED and VYRE_GENERATED say which, and how many, as of `test_generated.py`.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from cores_machine import run, viewed
 from device_kinds import open_device
 from generator import Case
 from products import arguments_for, generate_products
+from ptxas import assemble_together
 from test_generated import SEED, assert_same, number_of_programs, share
 from test_generated_tiles import copied, expected
 
+from vyre_py.ir.check import check
 from vyre_py.ir.language.errors import Unsupported
+from vyre_py.lowering.compile import compile_for
+from vyre_py.lowering.target import Target
 from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
 
 COUNTS = {"reference": 12, "cpu": 48, "cuda": 200}
+ARCHS = ("sm_90a", "sm_80", "sm_90a", "sm_120")
 BATCHES = 4
 MEMORY_BYTES = 227 << 10
 # Whether by warpgroups, and what arguments a form is for; the last takes any.
@@ -53,6 +59,27 @@ def test_devices_agree_on_products(kind: str, batch: int) -> None:
         ran += 1
         assert_same(case, expected(case), pipeline.dispatch(case.arguments))
     assert ran
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_code_for_tensor_cores_assembles(batch: int) -> None:
+    """Of each Program for one of these architectures."""
+    print(f"VYRE_SEED={SEED}")
+    modules: dict[str, list[str]] = {}
+    for number in share(number_of_programs("reference", COUNTS), batch, BATCHES):
+        print(f"Program {number}")
+        checked = check(replace(nth(number + (2 << 20), whole=number % 2 == 0).program, name=f"products_{number}"))
+        arch = ARCHS[number % len(ARCHS)]
+        try:
+            (part,) = compile_for(checked, [Target("ptx", arch)]).parts
+        except Unsupported as error:
+            if "bytes of workgroup memory" not in str(error):
+                raise
+            continue
+        modules.setdefault(arch, []).append(part.steps[0].images[0].code.decode())
+    assert modules
+    for arch, texts in modules.items():
+        assemble_together(texts, arch, 3)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -124,8 +124,11 @@ class _Proof:
                 return number
             if written.all() or not self._take(0):
                 continue
-            if isinstance(self.program.body[index], Store) or self._is_awaited(index, barrier):
-                self._mark(index, barrier, shape, written)
+            match self.program.body[index]:
+                case Store(indices=indices):
+                    self._mark(index, indices, barrier, shape, written)
+                case CopyAsync(indices=indices) if self._is_awaited(index, barrier):
+                    self._mark(index, indices, barrier, shape, written)
         return len(accesses)
 
     def _is_covered(self, index: int, shape: list[int], written: _Array) -> bool:
@@ -156,8 +159,8 @@ class _Proof:
         first, last = bisect_right(self.waits, copy), bisect_right(self.waits, barrier)
         return any(self._take(0) and self._encloses(self.parents[wait], copy, copy) for wait in self.waits[first:last])
 
-    def _mark(self, index: int, barrier: int, shape: list[int], written: _Array) -> None:
-        """Marks the elements that a store is known to have written at the barrier."""
+    def _mark(self, index: int, indices: Sequence[Atom], barrier: int, shape: list[int], written: _Array) -> None:
+        """Marks the elements that a store to these indices is known to have written at the barrier."""
         blocks: list[int] = []  # around the store and not around the barrier, the inner ones first
         top = index
         while not self._encloses(self.parents[top], barrier, barrier):
@@ -171,7 +174,7 @@ class _Proof:
             lanes = None if lanes is None else self._entered(block, lanes)
         if lanes is None or not self._take(len(lanes.index)):
             return
-        places = self._places(self._store(index).indices, shape, lanes)
+        places = self._places(indices, shape, lanes)
         if places is not None:
             written[places] = True
 
@@ -185,11 +188,6 @@ class _Proof:
             inside &= (at >= 0) & (at < extent)
             place = place * extent + at.astype(np.int64)
         return np.broadcast_to(place, inside.shape)[inside]
-
-    def _store(self, index: int) -> Store | CopyAsync:
-        store = self.program.body[index]
-        assert isinstance(store, (Store, CopyAsync))  # reads come after the barrier
-        return store
 
     def _opener(self, block: int) -> int:
         """The statement that a block belongs to: of an Else its If."""

@@ -26,6 +26,8 @@ from tree import on_path
 
 on_path()
 
+import products  # noqa: E402 - as above
+from product_programs import LOOP_SIZES, LOOPS, SUM_SIZES, SUMS, arrays_of  # noqa: E402 - as above
 from tiles import arguments_for, generate_tiles  # noqa: E402 - as above
 
 import vyre_py as vp  # noqa: E402 - as above
@@ -76,6 +78,16 @@ def _generated(number: int) -> Case:
     program = generate_tiles(random.Random(number), most=40)
     given = arguments_for(program, np.random.default_rng(number))[0]
     return lambda: program, lambda: given, _OPTIONS, ""
+
+
+def _generated_products(number: int) -> Case:
+    program = products.generate_products(random.Random(number))
+    given = products.arguments_for(program, random.Random(number), whole=number % 2 == 0)[0]
+    return lambda: program, lambda: given, _OPTIONS, ""
+
+
+def _written(program: vp.Program, sizes: Mapping[str, int]) -> Case:
+    return lambda: program, lambda: arrays_of(program, sizes), _OPTIONS, ""
 
 
 def _places(keys: np.ndarray[Any, Any], part: int = 3072) -> np.ndarray[Any, Any]:
@@ -147,7 +159,10 @@ def _cases() -> dict[str, Case]:
         "radix move of pairs": _case(partial(ops.radix_move, values=u64), keys=keys, places=_places(keys), values=np.arange(7000, dtype=np.uint64), shift=0),
         "fft": _case(lambda: ops.fft(256), source=np.random.default_rng(4).normal(size=(3, 256, 2)).astype(np.float32)),
     }
-    return rows | {f"generated {number}": _generated(number) for number in range(_GENERATED)}
+    rows |= {f"{kind}: {name}": _written(program, sizes) for kind, made, sizes in (("loops", LOOPS, LOOP_SIZES), ("sums", SUMS, SUM_SIZES))
+             for name, program in made.items()}  # fmt: skip
+    rows |= {f"generated {number}": _generated(number) for number in range(_GENERATED)}
+    return rows | {f"generated products {number}": _generated_products(number) for number in range(_GENERATED)}
 
 
 CASES: Final[Mapping[str, Case]] = _cases()

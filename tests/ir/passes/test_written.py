@@ -43,6 +43,9 @@ WRITTEN: Final = {
     "by copies": "copy_async w[local_id.x] = x[local_id.x]\ncopy_wait 0\nbarrier\ny[i] = w[63 - local_id.x]",
     "by copies of some, in a turn": "for t in 0..n { if local_index < 64 { copy_async w[local_index] = x[t] }\ncopy_commit\ncopy_wait 0\nbarrier\n"
                                     "y[i] = w[63 - local_id.x]\nbarrier }",
+    "by copies, behind a read of others": "w[local_id.x / 2] = x[local_id.x / 2]\nbarrier\nlet a = w[5]\n"
+                "if local_index >= 32 { if local_index < 64 { copy_async w[local_index] = x[local_index] } }\n"
+                "copy_wait 0\nbarrier\ny[i] = w[63 - local_id.x] + a * 0.0",
     "less one that nobody reads": "if local_index < 63 { w[local_index] = x[local_id.x] }\nbarrier\ny[i] = w[3]",
     "every other, of which one is read": "w[local_id.x * 2] = x[local_id.x]\nbarrier\ny[i] = w[local_id.x * 4]",
     "as far as it is read": "w[cast(local_id.x, i32) - 1] = x[local_id.x]\nbarrier\ny[i] = w[3]",
