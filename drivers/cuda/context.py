@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vyre_py.drivers.cuda import library
 from vyre_py.drivers.cuda.memory.relief import Relief
-from vyre_py.drivers.cuda.status import failure
+from vyre_py.drivers.cuda.status import NOT_READY, failure
 from vyre_py.drivers.cuda.streams import Events, Streams
 from vyre_py.drivers.errors import DeviceLost, DriverError
 from vyre_py.drivers.native.mode import UNUSABLE, Mode, ModeWord
@@ -55,6 +55,22 @@ class _Visit:
     def __exit__(self, *error: object) -> None:
         if self._before is not None:
             self._context.cuda.cuCtxSetCurrent(self._before)
+
+
+class _Return:
+    """A block after which another context is current again, unless it is None."""
+
+    __slots__ = ("_before", "_cuda")
+
+    def __init__(self, cuda: Any, before: Any) -> None:
+        self._cuda, self._before = cuda, before
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            self._cuda.cuCtxSetCurrent(self._before)
 
 
 class Context:
@@ -271,18 +287,13 @@ class Context:
         that makes no sense any more."""
         return _Visit(self)
 
-    @contextmanager
-    def visited(self) -> Iterator[None]:
+    def visited(self) -> AbstractContextManager[None]:
         """As `entered`, for finalisers, which run in any thread: raises nothing in any state of the context, and restores the current context."""
         status, before = self.cuda.cuCtxGetCurrent()
-        changes = status or int(before) != self.number
-        if changes:
-            self.cuda.cuCtxSetCurrent(self.handle)
-        try:
-            yield
-        finally:
-            if changes and not status:
-                self.cuda.cuCtxSetCurrent(before)
+        if not status and int(before) == self.number:
+            return _Return(self.cuda, None)
+        self.cuda.cuCtxSetCurrent(self.handle)
+        return _Return(self.cuda, None if status else before)
 
     def wait(self, doing: str) -> None:
         """Waits for our stream, and thus for all transfers. It does not wait for foreign streams: `memory.foreign_use` knows which use our memory."""
@@ -306,7 +317,11 @@ class Context:
         """Waits for our stream, unless it is captured, and says nothing of what went wrong: the next call will."""
         if self.usable and self.capture is None:
             with self.visited():
-                self.note(self.cuda.cuStreamSynchronize(self.stream), f"{self.name} failed while it ran")
+                doing, (status,) = f"{self.name} failed while it ran", self.cuda.cuStreamQuery(self.stream)
+                if status and status.name != NOT_READY:
+                    self.failure(status, doing)
+                if status:  # else nothing runs any more, which a question finds in a fraction of the time
+                    self.note(self.cuda.cuStreamSynchronize(self.stream), doing)
 
     def close(self) -> None:
         """Releases streams, events and context, in any state. A forked child leaves them to its parent."""

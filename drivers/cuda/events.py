@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vyre_py.drivers import event as plain
 from vyre_py.drivers.cuda.launch.launch import stream_handle
+from vyre_py.drivers.cuda.status import NOT_READY
 from vyre_py.drivers.errors import BindingError, DriverError, LaunchError
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.public import Closing
@@ -42,7 +43,7 @@ class CudaEvent(plain.Event):
         """Whether all is done that the stream held. Raises LaunchError for an event of a capture, DeviceLost."""
         with self._entered() as context:
             (status,) = context.cuda.cuEventQuery(self._handle)
-        if status and status.name == "CUDA_ERROR_NOT_READY":
+        if status and status.name == NOT_READY:
             return False
         self._require(status)
         return True

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from vyre_py.drivers.errors import DeviceLost, DeviceUnavailable, DriverError, LaunchError, OutOfMemory, Status
 
-__all__ = ["STATUSES", "UNREACHABLE", "failure"]
+__all__ = ["NOT_READY", "STATUSES", "UNREACHABLE", "failure"]
 
+NOT_READY: Final = "CUDA_ERROR_NOT_READY"  # what a question gets while work runs, which is no failure
 
 _NEW_PROCESS: Final = "start a new process; what was resident on the device is lost"
 _REPORT: Final = "this is a defect: report the Program and the arguments"

@@ -99,9 +99,9 @@ class ExchangeTable:
         if type_ in self._types or len(self._types) == self.ROOM:
             return False
         functions = exchange_functions(type_)
-        if functions is None or not functions.view or functions.sign is None:
+        if functions is None or not functions.view or functions.words is None:
             return False
-        row = EXCHANGE.pack(id(type_), functions.view, int(functions.needs_grad), functions.stream, *functions.sign)
+        row = EXCHANGE.pack(id(type_), functions.view, functions.stream, int(functions.needs_grad), *functions.words)
         at = EXCHANGE.size_bytes * len(self._types)
         self.rows[at : at + len(row)] = row
         self._types.append(type_)
@@ -116,39 +116,48 @@ class ExchangeTable:
 
 # What is asked of arrays of other libraries.
 TENSOR_LOOKS: Final = """
-; whether nobody wants gradients of a value, of whose type it is said whether `requires_grad` has to be looked at
-define internal i1 @is_free_of_grad(ptr %value, i64 %looks) alwaysinline {
+; whether a value is its memory and no more, as its type's Looks tell: nobody wants gradients of it, and its numbers are as they lie there
+define internal i1 @is_plain(ptr %value, ptr %looks) alwaysinline {
 entry:
-  %does = icmp ne i64 %looks, 0
-  br i1 %does, label %ask, label %yes
-ask:
-  %grad = call ptr @PyObject_GetAttr(ptr %value, ptr {grad_name})
-  %none = icmp eq ptr %grad, null
-  br i1 %none, label %error, label %asked
-asked:
-  call void @Py_DecRef(ptr %grad)
-  %free = icmp eq ptr %grad, {false}
-  ret i1 %free
-error:
-  call void @PyErr_Clear()
-  ret i1 false
-yes:
-  ret i1 true
-}
-
-; whether the numbers of a value are as they lie in memory, by the numbers of a `SignWord`
-define internal i1 @is_as_it_lies(ptr %value, i64 %pointer_at, i64 %word_at, i64 %mask) alwaysinline {
-entry:
-  %has = icmp ne i64 %mask, 0
-  br i1 %has, label %look, label %yes
-look:
+  %negative = load Looks.negative of %looks
+  %grad = load Looks.grad of %looks
+  %asks = icmp ne i64 %grad, 0
+  %has_words = icmp ne i64 %negative, 0
+  br i1 %has_words, label %words, label %attribute
+words:
+  %pointer_at = load Looks.pointer_at of %looks
   %pointer_place = getelementptr i8, ptr %value, i64 %pointer_at
   %pointer = load ptr, ptr %pointer_place
-  %word_place = getelementptr i8, ptr %pointer, i64 %word_at
-  %word = load i64, ptr %word_place
-  %bits = and i64 %word, %mask
-  %plain = icmp eq i64 %bits, 0
-  ret i1 %plain
+  %keys_at = load Looks.keys_at of %looks
+  %keys_place = getelementptr i8, ptr %pointer, i64 %keys_at
+  %keys = load i64, ptr %keys_place
+  %bits = and i64 %keys, %negative
+  %as_it_lies = icmp eq i64 %bits, 0
+  br i1 %as_it_lies, label %autograd, label %no
+autograd:
+  %grad_at = load Looks.grad_at of %looks
+  %unknown = icmp eq i64 %grad_at, 0
+  br i1 %unknown, label %attribute, label %known
+known:
+  %grad_place = getelementptr i8, ptr %pointer, i64 %grad_at
+  %meta = load i64, ptr %grad_place
+  %free = icmp eq i64 %meta, 0
+  br i1 %free, label %yes, label %attribute
+attribute:
+  br i1 %asks, label %ask, label %yes
+ask:
+  %wants = call ptr @PyObject_GetAttr(ptr %value, ptr {grad_name})
+  %silent = icmp eq ptr %wants, null
+  br i1 %silent, label %error, label %asked
+asked:
+  call void @Py_DecRef(ptr %wants)
+  %unwanted = icmp eq ptr %wants, {false}
+  ret i1 %unwanted
+error:
+  call void @PyErr_Clear()
+  br label %no
+no:
+  ret i1 false
 yes:
   ret i1 true
 }
@@ -325,17 +334,11 @@ foreign:
   %table = load Entry.exchanges of %state
   %row = call ptr @exchange_of(ptr %table, i64 %count, ptr %value)
   %stranger = icmp eq ptr %row, null
-  br i1 %stranger, label %no, label %grad
-grad:
-  %looks = load Exchange.grad of %row
-  %free = call i1 @is_free_of_grad(ptr %value, i64 %looks)
-  br i1 %free, label %sign, label %no
-sign:
-  %pointer_at = load Exchange.pointer_at of %row
-  %word_at = load Exchange.word_at of %row
-  %mask = load Exchange.mask of %row
-  %as_it_lies = call i1 @is_as_it_lies(ptr %value, i64 %pointer_at, i64 %word_at, i64 %mask)
-  br i1 %as_it_lies, label %view, label %no
+  br i1 %stranger, label %no, label %known
+known:
+  %looks = address Exchange.looks of %row
+  %is_plain = call i1 @is_plain(ptr %value, ptr %looks)
+  br i1 %is_plain, label %view, label %no
 view:
   %function = load Exchange.function of %row
   %status = call i32 %function(ptr %value, ptr %tensor)

@@ -7,7 +7,7 @@ import struct
 from typing import Any, Final
 
 __all__ = [
-    "ARGUMENTS", "BOXES", "CALL", "ENQUEUED", "ENQUEUED_ROW", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "PIECE", "PLANNED", "PLANNED_HEAD", "RECORD",
+    "ARGUMENTS", "BOXES", "CALL", "ENQUEUED", "ENQUEUED_ROW", "ENTRY", "EXCHANGE", "HEAD", "LAUNCHER", "LOOKS", "PIECE", "PLANNED", "PLANNED_HEAD", "RECORD",
     "SLOT", "STRUCTS", "WANTED", "NativeStruct", "StructType", "c_struct",
 ]
 
@@ -99,9 +99,11 @@ ENQUEUED_ROW: Final = NativeStruct("EnqueuedRow", kernel="ptr", number="i64", gr
 WANTED: Final = NativeStruct(
     "Wanted", flags="i64", dtype="i64", place="i64", element="i64", type="i64", writes="i64", axes="i64", rank="i64", lanes="i64", first="i64",
 )  # fmt: skip
-# A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, whether to look at `requires_grad`, the function that
-# tells on which stream the library works now, null where there is none, and the numbers of a `SignWord`.
-EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", grad="i64", stream="ptr", pointer_at="i64", word_at="i64", mask="i64")
+# How to see that an array of another library's type is its memory and no more: whether `requires_grad` matters, and the numbers of the type's `TensorWords`.
+LOOKS: Final = NativeStruct("Looks", grad="i64", pointer_at="i64", keys_at="i64", negative="i64", grad_at="i64")
+# A type of another library's whose arrays tell DLPack's words: the type, the function that tells them, the function that tells on which stream the library
+# works now, null where there is none, and from `looks` on the fields of its Looks.
+EXCHANGE: Final = NativeStruct("Exchange", type="ptr", function="ptr", stream="ptr", looks="i64", **dict.fromkeys(list(LOOKS.fields)[1:], "i64"))
 # DLPack's DLTensor, with a word for the device, and one for the type: its code in the lowest byte, then its bits, then its lanes.
 TENSOR: Final = StructType("Tensor", data="i64", place="i64", axes="i32", element="i32", shape="ptr", strides="ptr", offset="i64")
 # How calls of a function reach a GPU: the context's mode word, and the word that counts threads of C; what makes the context current and what takes that back;
@@ -113,7 +115,7 @@ LAUNCHER: Final = NativeStruct(
 
 # All of them by name.
 STRUCTS: Final[dict[str, StructType]] = {one.name: one for one in (
-    HEAD, CALL, SLOT, BOXES, PIECE, RECORD, ENTRY, PLANNED_HEAD, PLANNED, ENQUEUED, ENQUEUED_ROW, WANTED, EXCHANGE, TENSOR, LAUNCHER,
+    HEAD, CALL, SLOT, BOXES, PIECE, RECORD, ENTRY, PLANNED_HEAD, PLANNED, ENQUEUED, ENQUEUED_ROW, WANTED, LOOKS, EXCHANGE, TENSOR, LAUNCHER,
 )}  # fmt: skip
 
 

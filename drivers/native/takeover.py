@@ -14,6 +14,7 @@ from typing import Any, Final
 from vyre_py.drivers.native.arrays import NAMES, TENSOR_LOOKS
 from vyre_py.drivers.native.builtins import ONE_ARGUMENT, MethodDefinition, link_builtins, new_builtin, with_objects
 from vyre_py.drivers.native.shorthand import written_out
+from vyre_py.drivers.native.structs import LOOKS
 from vyre_py.drivers.sharing.dlpack import CPU
 from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.lowering.errors import ToolchainError
@@ -25,7 +26,7 @@ Taken = tuple[int, tuple[int, ...], int, int, object, int]
 
 _SYMBOL: Final = "vyre_take_over"
 _FLAGS_AT, _TENSOR_AT, _DELETER_AT = 24, 32, 16  # in a DLManagedTensorVersioned, which begins with the version
-_TAKER: Final = struct.Struct("<7Q")
+_TAKER: Final = struct.Struct("<3Q")
 
 _TEXT: Final = f"""
 @format = internal constant [7 x i8] c"KNIKNK\\00"
@@ -50,8 +51,8 @@ entry:
   ret void
 }}
 
-; Gives what `Taken` says, or None. %taker has the function that hands over, DLPack's word for the wanted device, whether to look at `requires_grad`, the
-; function that tells the stream, and the numbers of a `SignWord`.
+; Gives what `Taken` says, or None. %taker has the function that hands over, DLPack's word for the wanted device, the function that tells the stream, and the
+; type's Looks.
 define ptr @{_SYMBOL}(ptr %self, ptr %value) {{
 entry:
   %out = alloca ptr
@@ -59,15 +60,9 @@ entry:
   store ptr null, ptr %out
   store i64 0, ptr %stream_out
   %taker = call ptr @PyByteArray_AsString(ptr %self)
-  %looks = load i64 2 of %taker
-  %free = call i1 @is_free_of_grad(ptr %value, i64 %looks)
-  br i1 %free, label %sign, label %no
-sign:
-  %pointer_at = load i64 4 of %taker
-  %word_at = load i64 5 of %taker
-  %mask = load i64 6 of %taker
-  %as_it_lies = call i1 @is_as_it_lies(ptr %value, i64 %pointer_at, i64 %word_at, i64 %mask)
-  br i1 %as_it_lies, label %take, label %no
+  %looks = getelementptr i64, ptr %taker, i64 3
+  %is_plain = call i1 @is_plain(ptr %value, ptr %looks)
+  br i1 %is_plain, label %take, label %no
 error:
   call void @PyErr_Clear()
   br label %no
@@ -90,8 +85,8 @@ look:
   %place = load Tensor.place of %tensor
   %place_wanted = load i64 1 of %taker
   %here = icmp eq i64 %place, %place_wanted
-  %plain = and i1 %known, %here
-  br i1 %plain, label %sizes, label %return
+  %ours = and i1 %known, %here
+  br i1 %ours, label %sizes, label %return
 sizes:
   %axes4 = load Tensor.axes of %tensor
   %axes = sext i32 %axes4 to i64
@@ -103,7 +98,7 @@ return:
   call void @give_back(ptr %managed)
   br label %no
 stream:
-  %tells = load ptr 3 of %taker
+  %tells = load ptr 2 of %taker
   %silent = icmp eq ptr %tells, null
   br i1 %silent, label %made, label %told
 told:
@@ -173,7 +168,7 @@ def taker(type_: type, place: tuple[int, int]) -> Callable[[Any], Taken | None] 
     """What takes over arrays of a type on a device, by DLPack's kind and number: it gives None for what is left to Python. None for types that have no
     table of their own, do not tell their streams, or may negate in an unknown way, and where llvmlite cannot be loaded."""
     functions = exchange_functions(type_)
-    if functions is None or functions.managed is None or functions.sign is None or not (functions.stream or place[0] == CPU):
+    if functions is None or functions.managed is None or functions.words is None or not (functions.stream or place[0] == CPU):
         return None
     try:
         definition = _function()
@@ -181,6 +176,6 @@ def taker(type_: type, place: tuple[int, int]) -> Callable[[Any], Taken | None] 
         return None
     stream = 0 if place[0] == CPU else functions.stream
     made: Callable[[Any], Taken | None]
-    words = _TAKER.pack(functions.managed_at, place[0] | place[1] << 32, functions.needs_grad, stream, *functions.sign)
-    made = new_builtin(definition, bytearray(words), None)
+    looks = LOOKS.pack(int(functions.needs_grad), *functions.words)
+    made = new_builtin(definition, bytearray(_TAKER.pack(functions.managed_at, place[0] | place[1] << 32, stream) + looks), None)
     return made

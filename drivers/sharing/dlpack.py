@@ -17,7 +17,7 @@ import numpy as np
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.allocation import Lender
 from vyre_py.drivers.sharing.exchange_table import exchange_functions
-from vyre_py.drivers.sharing.negative_bit import is_negated
+from vyre_py.drivers.sharing.tensor_words import is_negated
 from vyre_py.ir.language.errors import VyreError, shown
 from vyre_py.ir.language.types import SCALARS, Kind, Type, bf16, f8e4m3, f8e5m2, f32, f64, unsigned_of, vector_of
 

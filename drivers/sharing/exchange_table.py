@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from vyre_py.drivers.sharing.negative_bit import SignWord, is_negated, sign_word
+from vyre_py.drivers.sharing.tensor_words import TensorWords, is_negated, tensor_words
 
 __all__ = ["ExchangeFunctions", "exchange_functions"]
 
@@ -26,15 +26,15 @@ _Managed: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_voi
 class ExchangeFunctions(NamedTuple):
     """The addresses of a type's functions: `view` writes a DLTensor for one of its objects, without a new reference and without waiting, `stream` tells the
     stream that its library works on, zero where it has none. `managed`, at `managed_at`, writes the address of a DLManagedTensorVersioned, None where
-    the type has only inherited the table, and so may hand over otherwise; `needs_grad` is whether objects say that gradients of them are wanted, `sign`
-    where they say that their numbers are negated, None where native code cannot see that."""
+    the type has only inherited the table, and so may hand over otherwise; `needs_grad` is whether objects say that gradients of them are wanted, `words`
+    where native code sees that, and that their numbers are negated, None where it cannot."""
 
     view: int
     stream: int
     managed_at: int
     managed: Callable[[Any, Any], int] | None
     needs_grad: bool
-    sign: SignWord | None
+    words: TensorWords | None
 
     def are_plain(self, array: Any) -> bool:
         """Whether an array of the type is its memory, and no more."""
@@ -66,4 +66,4 @@ def exchange_functions(type_: type) -> ExchangeFunctions | None:
         return None
     view, stream, managed = (int(ctypes.c_uint64.from_address(table + at).value) for at in (_VIEW_AT, _STREAM_AT, _MANAGED_AT))
     managed_by = _Managed(managed) if managed and _NAME in vars(type_) else None
-    return ExchangeFunctions(view, stream, managed, managed_by, hasattr(type_, "requires_grad"), sign_word(type_))
+    return ExchangeFunctions(view, stream, managed, managed_by, hasattr(type_, "requires_grad"), tensor_words(type_))

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from vyre_py.drivers.cuda.status import NOT_READY
 from vyre_py.drivers.cuda.streams import TIMED
 from vyre_py.drivers.errors import DispatchTimeout, LaunchError
 from vyre_py.drivers.pending import poll
@@ -25,7 +26,7 @@ _NS_PER_MS: Final = 1_000_000
 def event_is_done(context: Context, event: Any, doing: str) -> bool:
     """Whether all work before an event is done. Raises its error."""
     (status,) = context.cuda.cuEventQuery(event)
-    if status and status.name != "CUDA_ERROR_NOT_READY":
+    if status and status.name != NOT_READY:
         raise context.failure(status, doing, LaunchError)
     return not status
 

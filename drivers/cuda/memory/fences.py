@@ -7,14 +7,13 @@ from collections import deque
 from typing import Any, Final
 
 from vyre_py.drivers.cuda.context import Context
+from vyre_py.drivers.cuda.status import NOT_READY
 from vyre_py.drivers.errors import DriverError
 
 __all__ = ["Fences"]
 
 # How many stand in the stream at most, so that none has to be looked for long.
 _LIMIT: Final = 4
-
-_NOT_READY: Final = "CUDA_ERROR_NOT_READY"
 
 
 class Fences:
@@ -62,7 +61,7 @@ class Fences:
     def _says(self, answer: tuple[Any]) -> bool:
         """Whether a query says that all is done."""
         (status,) = answer
-        if status and status.name != _NOT_READY:
+        if status and status.name != NOT_READY:
             raise self._context.failure(status, f"{self._context.name} failed while it ran")
         return not status
 

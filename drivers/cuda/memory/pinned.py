@@ -12,6 +12,7 @@ import numpy as np
 
 from vyre_py.drivers.cuda.context import Context
 from vyre_py.drivers.cuda.memory.relief import NO_MEMORY
+from vyre_py.drivers.cuda.status import NOT_READY
 from vyre_py.drivers.errors import BindingError, OutOfMemory
 from vyre_py.drivers.memory.buffer import host_shape, whole_sizes
 from vyre_py.drivers.memory.host_arrays import Bytes, Host
@@ -25,7 +26,6 @@ __all__ = ["PinnedBlock", "PinnedPool"]
 _KEPT_BYTES: Final = 128 << 20
 _PAGE_BYTES: Final = 4096
 _IN_FLIGHT: Final = 32  # blocks that wait for events, of which there are few
-_NOT_READY: Final = "CUDA_ERROR_NOT_READY"
 
 
 class PinnedBlock:
@@ -131,7 +131,7 @@ class PinnedPool(PoolOwner[PinnedBlock]):
                 return
             waits = every or len(self._waiting) >= _IN_FLIGHT
             (status,) = cuda.cuEventSynchronize(event) if waits else cuda.cuEventQuery(event)
-            if status and status.name != _NOT_READY:
+            if status and status.name != NOT_READY:
                 context.note((status,), doing)
             if status and not waits and context.usable:
                 self._waiting.appendleft((block, event))

@@ -1,4 +1,4 @@
-"""Tensors that mean the negated numbers of their memory: no way in takes them for what lies there."""
+"""Tensors that mean the negated numbers of their memory, or of which gradients are wanted: no way in takes them for what lies there, and no more."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from axpy import TEXT_64 as AXPY
 from device_kinds import need_package, open_device
 
 import vyre_py as vp
-from vyre_py.drivers.sharing import exchange, negative_bit
-from vyre_py.drivers.sharing.negative_bit import SignWord, sign_word
+from vyre_py.drivers.sharing import exchange
+from vyre_py.drivers.sharing import tensor_words as module
+from vyre_py.drivers.sharing.tensor_words import TensorWords, tensor_words
 from vyre_py.ir.text.parser import parse
 
 try:
@@ -70,10 +71,32 @@ def test_functions_refuse_it_and_take_other_views(pipeline: Any) -> None:
 
 
 def test_native_code_knows_where_to_look() -> None:
-    word = sign_word(torch.Tensor)
-    assert word is not None and word.mask.bit_count() == 1 and sign_word(torch.nn.Parameter) == word
-    assert sign_word(np.ndarray) == SignWord()
-    assert sign_word(type("Other", (), {"is_neg": None})) is None
+    words = tensor_words(torch.Tensor)
+    assert words is not None and words.negative.bit_count() == 1 and words.grad_at and tensor_words(torch.nn.Parameter) == words
+    assert tensor_words(np.ndarray) == TensorWords()
+    assert tensor_words(type("Other", (), {"is_neg": None})) is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_functions_refuse_what_gradients_are_wanted_of(pipeline: Any, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = tensor_words(torch.Tensor)
+    assert words is not None
+    kind = torch.Tensor
+    if not known:  # a type that nobody has seen yet
+        kind = type("Kind", (torch.Tensor,), {"__dlpack_c_exchange_api__": torch.Tensor.__dlpack_c_exchange_api__})
+        monkeypatch.setattr(module, "_found", lambda _: words._replace(grad_at=0))
+    entry, y = pipeline.callable(), torch.ones(4)
+    leaf, plain = torch.ones(4, requires_grad=True), torch.ones(4)
+    once = torch.ones(4, requires_grad=True).requires_grad_(False)
+    entry(plain.as_subclass(kind), y, 1.0)
+    assert entry.explain(plain.as_subclass(kind), y, 1.0) == []
+    for fine in (once, leaf.detach(), leaf.data, plain[:], torch.ones(4).requires_grad_(False)):
+        entry(fine.as_subclass(kind).detach(), y, 0.0)
+        assert entry.explain(fine.as_subclass(kind).detach(), y, 0.0) == []
+    for wanted in (leaf, leaf * 1, (leaf * 1)[:], torch.nn.Parameter(torch.ones(4))):
+        with pytest.raises(vp.BindingError, match="require gradient"):
+            entry(wanted.as_subclass(kind), y, 1.0)
+    assert y.tolist() == [2] * 4
 
 
 def test_the_look_is_no_op_for_those_who_watch() -> None:
@@ -87,19 +110,19 @@ def test_the_look_is_no_op_for_those_who_watch() -> None:
             self.seen.append(function)
             return function(*arguments, **(named or {}))
 
-    known = sign_word(torch.Tensor)
-    negative_bit._found.cache_clear()
+    known = tensor_words(torch.Tensor)
+    module._found.cache_clear()
     with Watch() as watch:
-        assert sign_word(torch.Tensor) == known
+        assert tensor_words(torch.Tensor) == known
         assert watch.seen == []
         torch.ones(1)
         assert watch.seen
 
 
 def test_where_it_does_not_know_python_takes_tensors(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert negative_bit._found(ModuleType("of_other_names")) is None
+    assert module._found(ModuleType("of_other_names")) is None
     kind = type("Kind", (torch.Tensor,), {"__dlpack_c_exchange_api__": torch.Tensor.__dlpack_c_exchange_api__})
-    monkeypatch.setattr(negative_bit, "_found", lambda _: None)
+    monkeypatch.setattr(module, "_found", lambda _: None)
     entry, y = pipeline.callable(), torch.ones(4)
     x = torch.ones(4).as_subclass(kind)
     for _ in range(2):
