@@ -7,14 +7,19 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-__all__ = ["assemble", "assemble_together", "find_ptxas"]
+from vyre_py.ir.check import Checked
+from vyre_py.lowering.compile import compile_for
+from vyre_py.lowering.errors import Unsupported
+from vyre_py.lowering.target import Target
+
+__all__ = ["assemble", "assemble_together", "compile_and_assemble", "find_ptxas"]
 
 
 @cache
@@ -54,12 +59,30 @@ _DECLARED = re.compile(r"\.(?:(?:global|shared|const)\b[^;{}=()]*?\s([\w$]+)\s*\
 
 
 def assemble_together(modules: Sequence[str], arch: str, level: int = 3) -> None:
-    """Assembles PTX modules of one target as one, since starting the assembler takes as long as a small kernel does. Each kernel has a name
-    of its own; other names of a module's are made so here."""
+    """Assembles PTX modules of one target as one, since starting the assembler takes as long as a small kernel does, in the newest of their versions of PTX.
+    Each kernel has a name of its own; other names of a module's are made so here."""
     bodies = []
     for number, ptx in enumerate(modules):
         body = _HEAD.sub("", ptx)
         for name in {name for names in _DECLARED.findall(body) for name in names if name}:
             body = re.sub(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", f"{name}_of_{number}", body)
         bodies.append(body)
-    assemble("\n".join([*_HEAD.findall(modules[0]), *bodies]), arch, level)
+    heads = max([_HEAD.findall(ptx) for ptx in modules], key=lambda head: [int(digits) for digits in re.findall(r"\d+", head[0])])
+    assemble("\n".join([*heads, *bodies]), arch, level)
+
+
+def compile_and_assemble(programs: Iterable[tuple[Checked, str]], refused: str = "$never") -> None:
+    """Compiles Programs of different names, each for an architecture, and assembles those of one together. Some may be `Unsupported`, where that says a text of
+    the pattern `refused`; not all."""
+    modules: dict[str, list[str]] = {}
+    for checked, arch in programs:
+        try:
+            (part,) = compile_for(checked, [Target("ptx", arch)]).parts
+        except Unsupported as error:
+            if not re.search(refused, str(error)):
+                raise
+            continue
+        modules.setdefault(arch, []).append(part.steps[0].images[0].code.decode())
+    assert modules
+    for arch, texts in modules.items():
+        assemble_together(texts, arch)

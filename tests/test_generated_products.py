@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,14 +15,12 @@ from cores_machine import run, viewed
 from device_kinds import open_device
 from generator import Case
 from products import arguments_for, generate_products
-from ptxas import assemble_together
+from ptxas import compile_and_assemble
 from test_generated import SEED, assert_same, number_of_programs, share
 from test_generated_tiles import copied, expected
 
-from vyre_py.ir.check import check
+from vyre_py.ir.check import Checked, check
 from vyre_py.ir.language.errors import Unsupported
-from vyre_py.lowering.compile import compile_for
-from vyre_py.lowering.target import Target
 from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
 
@@ -30,7 +29,7 @@ ARCHS = ("sm_90a", "sm_80", "sm_90a", "sm_120")
 BATCHES = 4
 MEMORY_BYTES = 227 << 10
 # What a loop brings, or keeps, may be more than there is room for.
-TOO_LARGE = re.compile("bytes of workgroup memory|in the registers of a multiprocessor")
+TOO_LARGE = "bytes of workgroup memory|in the registers of a multiprocessor"
 # Whether by warpgroups, and what arguments a form is for; the last takes any.
 FORMS: tuple[dict[str, bool], ...] = tuple(
     {"warpgroups": warpgroups, "wide": wide, "boxes": boxes}
@@ -56,7 +55,7 @@ def test_devices_agree_on_products(kind: str, batch: int) -> None:
         try:
             pipeline = device.compile_native(case.program)
         except Unsupported as error:
-            if kind != "cuda" or not TOO_LARGE.search(str(error)):
+            if kind != "cuda" or not re.search(TOO_LARGE, str(error)):
                 raise
             continue
         ran += 1
@@ -66,23 +65,15 @@ def test_devices_agree_on_products(kind: str, batch: int) -> None:
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_code_for_tensor_cores_assembles(batch: int) -> None:
-    """Of each Program for one of these architectures."""
     print(f"VYRE_SEED={SEED}")
-    modules: dict[str, list[str]] = {}
-    for number in share(number_of_programs("reference", COUNTS), batch, BATCHES):
-        print(f"Program {number}")
-        checked = check(replace(nth(number + (2 << 20), whole=number % 2 == 0).program, name=f"products_{number}"))
-        arch = ARCHS[number % len(ARCHS)]
-        try:
-            (part,) = compile_for(checked, [Target("ptx", arch)]).parts
-        except Unsupported as error:
-            if not TOO_LARGE.search(str(error)):
-                raise
-            continue
-        modules.setdefault(arch, []).append(part.steps[0].images[0].code.decode())
-    assert modules
-    for arch, texts in modules.items():
-        assemble_together(texts, arch, 3)
+
+    def programs() -> Iterator[tuple[Checked, str]]:
+        for number in share(number_of_programs("reference", COUNTS), batch, BATCHES):
+            print(f"Program {number}")
+            case = nth(number + (2 << 20), whole=number % 2 == 0)
+            yield check(replace(case.program, name=f"generated_{number}")), ARCHS[number % len(ARCHS)]
+
+    compile_and_assemble(programs(), TOO_LARGE)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -101,7 +92,7 @@ def test_forms_for_tensor_cores_agree(batch: int) -> None:
             try:
                 made = for_rings(case.program, "the oracle", MEMORY_BYTES, **form)
             except Unsupported as error:
-                if not TOO_LARGE.search(str(error)):
+                if not re.search(TOO_LARGE, str(error)):
                     raise
                 continue
             ran += 1

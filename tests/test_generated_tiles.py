@@ -7,6 +7,8 @@ VYRE_SEED replays a run, and VYRE_GENERATED sets how many Programs a device gets
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ import numpy as np
 import pytest
 from device_kinds import open_device
 from generator import Case
+from ptxas import compile_and_assemble
 from test_generated import SEED, assert_same, number_of_programs, share
 from tiles import ALL_SCALARS, arguments_for, generate_tiles
 
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.device import Device
-from vyre_py.ir.check import check
+from vyre_py.ir.check import Checked, check
 from vyre_py.ir.interpret import interpret
 from vyre_py.ir.language.errors import Unsupported
 from vyre_py.ir.language.ops import EXPANDED_ONLY
@@ -33,6 +36,7 @@ from vyre_py.lowering.tiles import without_tiles
 
 COUNTS = {"reference": 40, "cpu": 80, "wgpu": 30, "cuda": 300}
 BATCHES = 10
+ARCHS = ("sm_90a", "sm_75", "sm_80", "sm_100", "sm_120")
 STEPPED = {"reference": 30, "cpu": 30}
 # Invocations along x, y and z, by turns with as many as the compiler chooses.
 WORKGROUPS = (None, (16, 2, 1), None, (1, 32, 1), (64, 1, 1), None, (1, 1, 1), (8, 4, 2), (2, 64, 1), (256, 1, 1))
@@ -93,6 +97,19 @@ def test_devices_agree_on_tiles(kind: str, batch: int, tmp_path: Path) -> None:
         print(f"Program {number}, {options}")
         pipeline = loaded(device, case, options, tmp_path) if number % 5 == 0 else device.compile_native(case.program, options)
         assert_same(case, expected(case), pipeline.dispatch(case.arguments, config=config))
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_code_for_gpus_assembles(batch: int) -> None:
+    """Where there is a GPU or not."""
+    print(f"VYRE_SEED={SEED}")
+
+    def programs() -> Iterator[tuple[Checked, str]]:
+        for number in share(number_of_programs("reference", COUNTS), batch, BATCHES):
+            print(f"Program {number}")
+            yield check(replace(nth(number, "cuda").program, name=f"generated_{number}")), ARCHS[number % len(ARCHS)]
+
+    compile_and_assemble(programs())
 
 
 def stepped(case: Case, number: int) -> Program:
