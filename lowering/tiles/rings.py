@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from math import gcd, prod
+from math import ceil, gcd, prod
 from typing import Final
 
 from vyre_py.ir.check.facts import uses
@@ -56,7 +56,9 @@ _SPREAD: Final = ("fill", "iota")  # tiles that every invocation makes its regis
 _FEWEST: Final = 2  # strips of a ring
 _WARPGROUP: Final = 128  # invocations
 _MOST: Final = 4
-_PRODUCTS_AHEAD: Final = 2048  # of a lane, that take as long as a copy does from memory, and some more
+# Products of a lane that take as long as a copy does from memory, and some more: of its own, and of tensor cores for it, times the bytes of a factor's element.
+_PRODUCTS_AHEAD: Final = 2048
+_CORES_AHEAD: Final = 16384
 
 
 class RingTooLarge(Exception):
@@ -374,15 +376,20 @@ class RingPlan:
         return is_plain or isinstance(s, Get) or (isinstance(s, TileLoad) and s.memory.access is Access.READ)
 
     def _enough(self, ring: Ring) -> int:
-        """How many strips a ring has where there is room: of products of lanes alone as many as cover the way of a copy, so that more workgroups have room."""
-        if not ring.products <= self.of_lanes.keys():
+        """How many strips a ring has where there is room: as many as cover the way of a copy, but for warpgroups, whose products are quick and computed turns
+        apart. More would only take room from other workgroups."""
+        if ring.products & self.of_warpgroups:
             return _MOST
-        turn = 0  # products of a lane
+        covered = 0.0  # of the way, by the products of a turn
         for at in ring.products:
             s = self._program.body[at]
             assert isinstance(s, Tile)  # a product
-            turn += prod(self.of_lanes[at].held(s.bound.type.shape)) * s.args[0].type.shape[1]
-        return min(_MOST, 1 + -(-_PRODUCTS_AHEAD // turn))
+            depth, factor = s.args[0].type.shape[1], s.args[0].type.scalar
+            if (layout := self.of_lanes.get(at)) is not None:
+                covered += prod(layout.held(s.bound.type.shape)) * depth / _PRODUCTS_AHEAD
+            else:
+                covered += prod(s.bound.type.shape) * depth // self._invocations * factor.size_bytes / _CORES_AHEAD
+        return min(_MOST, 1 + ceil(1 / covered))
 
     def block_of(self, index: int) -> int:
         """The statement that opens the innermost block around a statement; -1 for the body."""
