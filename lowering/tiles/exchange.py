@@ -298,6 +298,11 @@ class Exchanger(Rewriter):
         self.subgroup = self.lanes
         return self.together(SUBGROUPS[op], (value, by))
 
+    def folded(self, op: str, value: Atom) -> Value:
+        """The fold of a value over all lanes of the subgroup."""
+        self.subgroup = self.lanes
+        return self.together(SUBGROUPS[op], (value,))
+
     def first_alone(self) -> None:
         """Opens a block for the first invocation of the workgroup."""
         self.if_(self.m("eq", self.index, word(0)))

@@ -1,8 +1,9 @@
 """Reductions and scans along an axis of a tile, in the order that `ir.evaluate.tile_meanings` fixes.
 
 Steps of a distance that is a multiple of the number of invocations along the axis stay within each invocation; the others go through workgroup memory, or
-between the lanes of a subgroup where the target has such of a known size. Tiles of another layout than most are folded in it where a subgroup has all of the
-axis: each step by a bit of the elements' indices, which is one of a register's number or of a lane's.
+between the lanes of a subgroup where the target has such of a known size. Where any order gives the same bits an invocation folds all of its own first. Tiles
+of another layout than most are folded in it where a subgroup has all of the axis: each step by a bit of the elements' indices, which is one of a register's
+number or of a lane's.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Final
 from vyre_py.ir.evaluate.subgroups import identity
 from vyre_py.ir.language.nodes import Atom, const
 from vyre_py.ir.language.op import Op
-from vyre_py.ir.language.ops import OPS
-from vyre_py.ir.language.types import Type, bool_
+from vyre_py.ir.language.ops import OPS, SUBGROUPS
+from vyre_py.ir.language.types import Type, bool_, i32, u32
 from vyre_py.ir.math.builder import word
 from vyre_py.lowering.tiles.exchange import Exchanger, Registers, Shared
 from vyre_py.lowering.tiles.tile_layout import Line, power_of_two
@@ -26,8 +27,14 @@ __all__ = ["reduced", "scanned"]
 _AT_ONCE: Final = 8
 # Ops whose result is the same in any order, of floats, too.
 _IN_ANY_ORDER: Final = frozenset({"min", "max"})
+# Types that GPUs from sm_80 on fold over a subgroup by one instruction.
+_WORDS: Final = frozenset({i32, u32})
 # What folds elements of bool, by the op that folds those of other types.
 _OF_BOOL: Final = {OPS["and"]: OPS["logical_and"], OPS["or"]: OPS["logical_or"], OPS["xor"]: OPS["ne"]}
+
+
+def _goes_in_any_order(op: Op, type_: Type) -> bool:
+    return op.name in _IN_ANY_ORDER or not type_.is_float
 
 
 def _folding(op: Op, type_: Type) -> Op:
@@ -90,6 +97,9 @@ def reduced(x: Exchanger, op: Op, tile: Shared, along: int) -> Shared:
     tile = x.moved(tile, x.invocations)
     axis, values = _Axis(x, tile.shape, along), tile.registers
     columns = {key: _in_registers(axis, op, [values[_with(key, along, r)] for r in range(axis.held)]) for key in axis.keys}
+    if _goes_in_any_order(op, tile.type):  # neighbours first: invocations hand each other one value, then, not each of them
+        columns = {key: [_beside(axis, op, column)] for key, column in columns.items()}
+        axis.width = 1
     if axis.count > 1:
         folded = _across(axis, op, {(*key, k): value for key, column in columns.items() for k, value in enumerate(column)})
         columns = {key: [folded[*key, k] for k in range(axis.width)] for key in columns}
@@ -117,7 +127,7 @@ def _by_bits(x: Exchanger, op: Op, tile: Shared, along: int, lanes: Mapping[int,
     """A tile reduced along an axis, whose elements lanes and registers have by the bits of their indices."""
     offsets, held = tile.layout.offsets(tile.shape, along), tile.layout.held(tile.shape)
     distances = [1 << k for k in reversed(range(power_of_two(tile.shape[along]).bit_length() - 1))]
-    if op.name in _IN_ANY_ORDER or not tile.type.is_float:
+    if _goes_in_any_order(op, tile.type):
         distances.sort(key=lanes.__contains__)  # what lanes hand each other is less, then
     made: dict[tuple[int, ...], Atom] = {}
     for key in product(*map(range, (*held[:along], *held[along + 1 :]))):
@@ -190,6 +200,8 @@ def _repeated(axis: _Axis, value: Atom, period: int) -> Atom:
 def _by_shuffles(axis: _Axis, op: Op, value: Atom, left: int) -> Atom:
     """Folds `left` values, which places of a subgroup have again and again: each step is a butterfly, so that all get the result."""
     x, m = axis.x, axis.x.m
+    if left == axis.lanes == x.lanes and value.type in _WORDS and (whole := f"reduce_{op.name}") in SUBGROUPS:
+        return x.folded(whole, value)
     h = power_of_two(left) // 2
     while h:
         other = x.shuffled("shuffle_xor", value, word(h * axis.stride))

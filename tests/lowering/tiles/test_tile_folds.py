@@ -31,6 +31,7 @@ LINES = [((n,), 0) for n in (1, 2, 3, 20, 31, 32, 33, 64, 100, 255, 256, 300, 10
 ROWS = [((4, n), 1) for n in (2, 3, 16, 20, 33, 100, 256, 1000)] + [((n, 16), 0) for n in (2, 3, 5, 16, 33, 200)] + [((3, 5, 40), k) for k in range(3)]
 FOLDS = [
     ("add", vp.f32), ("mul", vp.f16), ("min", vp.f32), ("max", vp.f64), ("add", vp.bf16), ("min", vp.i8), ("xor", vp.u64), ("or", vp.bool_), ("add", vp.u16),
+    ("min", vp.u32), ("add", vp.i32), ("mul", vp.u32),
 ]  # fmt: skip
 
 
