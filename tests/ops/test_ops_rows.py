@@ -106,6 +106,46 @@ def test_the_greatest_elements(kind: str) -> None:
             assert (found["places"][:, n:] == 0xFFFFFFFF).all()
 
 
+def greatest(row: Array, k: int) -> Array:
+    """The columns of the k greatest numbers of a row, the first first of those that are equal."""
+    numbers = np.flatnonzero(~np.isnan(row))
+    return numbers[np.argsort(-row[numbers], kind="stable")][:k]
+
+
+@pytest.mark.parametrize("n", [0, 255, 256, 1024, 7937, 9001])
+@pytest.mark.parametrize("k", [1, 2, 40])
+def test_the_greatest_elements_of_rows_of_many_chunks(strict_device: Device, n: int, k: int) -> None:
+    """In order, and in the other; with many that are equal; of little but NaN; and with few other than the least."""
+    generator = np.random.default_rng(n)
+    x = np.round(generator.normal(size=(7, n)).astype(np.float32), 1)
+    x[0].sort()
+    x[1, ::-1].sort()
+    x[2] = generator.choice([-0.0, 0.0, 1], n)
+    x[3, generator.random(n) < 0.99] = np.nan
+    x[4, generator.random(n) < 0.999] = -np.inf
+    x[5, : n // 2] = np.nan
+    found = strict_device.compile_native(vp.ops.top_k(vp.f32, k)).dispatch({"source": x})
+    places, values = np.full((len(x), k), 0xFFFFFFFF, np.uint32), np.full((len(x), k), -np.inf, np.float32)
+    for i, row in enumerate(x):
+        order = greatest(row, k)
+        places[i, : len(order)], values[i, : len(order)] = order, row[order]
+    assert np.array_equal(found["places"], places)
+    assert found["values"].tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("type_", [vp.u8, vp.i32, vp.i64], ids=str)
+def test_the_greatest_of_what_is_least(strict_device: Device, type_: vp.Type) -> None:
+    """An integer of no other value than its type's least is chosen, and what is left out does not look like it."""
+    x = np.full((2, 300), np.iinfo(type_.dtype).min, type_.dtype)
+    x[1, [257, 3]] += 1
+    found = strict_device.compile_native(vp.ops.top_k(type_, 4)).dispatch({"source": x})
+    assert found["places"].tolist() == [[0, 1, 2, 3], [3, 257, 0, 1]]
+    assert np.array_equal(found["values"], np.take_along_axis(x, found["places"].astype(int), 1))
+    few = strict_device.compile_native(vp.ops.top_k(type_, 4)).dispatch({"source": x[:, :3]})
+    assert few["places"].tolist() == [[0, 1, 2, 0xFFFFFFFF]] * 2
+    assert (few["values"] == x[0, 0]).all()
+
+
 def test_the_greatest_of_what_is_not_finite(strict_device: Device) -> None:
     x = np.float32([[np.nan, -np.inf, np.inf, 0, np.nan], [np.nan] * 5])
     found = strict_device.compile_native(vp.ops.top_k(vp.f32, 4)).dispatch({"source": x})
