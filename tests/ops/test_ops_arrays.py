@@ -83,6 +83,17 @@ def test_extremes_that_are_those_of_the_type_have_their_place(strict_device: Dev
     assert least.tolist() == [0]
 
 
+def test_the_first_of_equal_extremes_has_the_place(strict_device: Device) -> None:
+    """In one chunk and in several, and of zeros of both signs."""
+    x = np.zeros((4, 5000), np.float32)
+    x[0, [4999, 4100, 130, 131]], x[1, 3000:], x[2, ::2], x[3, 0] = 7, 1, -0.0, -1
+    for axis, source in ((1, x), (0, x.T)):
+        found = strict_device.compile_native(vp.ops.argmax(vp.f32, 2, axis)).dispatch({"source": np.ascontiguousarray(source)})["target"]
+        assert found.tolist() == [130, 3000, 0, 1]
+    for row, first in zip(x, [130, 3000, 0, 1], strict=True):
+        assert strict_device.compile_native(vp.ops.argmax()).dispatch({"source": row})["target"].tolist() == [first]
+
+
 def test_integers_wrap() -> None:
     x = np.full(300, 200, np.uint8)
     assert open_device("cpu").compile_native(vp.ops.sum(vp.u8)).dispatch({"source": x})["target"].tolist() == [300 * 200 % 256]

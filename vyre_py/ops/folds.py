@@ -117,10 +117,12 @@ def _place(name: str, op: str, type_: Type, rank: int, axis: int) -> vp.Program:
         line = _Line(b, type_, u32, rank, axis)
         places = b.iota(line.along, line.shape)
         best, where = b.var("best", type_, nothing, shape=line.shape), b.var("where", u32, _NOWHERE, shape=line.shape)
-        with b.for_(0, line.length, line.step, name="p") as p:
+        turns = vp.ceil_div(line.length, line.step)
+        with b.for_(0, turns, name="turn") as turn:
+            # From the end: so the first of those that are equal wins last, and an extreme of the type, which is beyond none, wins as any other does.
+            p = (turns - (turn + 1)) * line.step
             x = line.load(p)
-            is_first = (x == nothing) & (where == _NOWHERE)  # the extreme of the type is beyond no other, and yet it may be all that there is beside NaN
-            wins = (places < line.length - p) & ((x > best if op == "max" else x < best) | is_first)  # not where equal: the first one stays
+            wins = (places < line.length - p) & (x >= best if op == "max" else x <= best)  # no NaN does
             where.set(vp.select(wins, places + p, where))
             best.set(vp.select(wins, x, best))
         first = vp.select(best == best.get().reduce(op, line.along), where, _NOWHERE).reduce("min", line.along)
