@@ -7,7 +7,7 @@ share a row or a column take the same ones, and the others' lie in other banks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -33,6 +33,24 @@ def has_products_of_lanes(program: Program, memory_bytes: int) -> bool:
     return False
 
 
+def _order(layout: TileLayout, shape: tuple[int, ...], *, is_along_k: bool) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """A key by which a lane's sums are sorted, in whose order it computes them: row by row, one to the right and the next to the left. So one product after
+    another shares a factor with it, which need not come from a bank of registers again. Columns that are loaded together go first where a factor is along k.
+    Where none is, neighbouring rows are loaded together, and so lie in different banks: every second one goes first."""
+    several = layout.neighbours(shape, 1)
+    group = several if several > 1 else shape[1]
+
+    def by_columns(place: tuple[int, ...]) -> tuple[int, ...]:
+        row, column = place
+        return column // group, row, -column if row % 2 else column
+
+    def by_banks(place: tuple[int, ...]) -> tuple[int, ...]:
+        row, column = place
+        return row % 2, row, -column if row // 2 % 2 else column
+
+    return by_columns if is_along_k else by_banks
+
+
 class LaneRewrite(WarpgroupRewrite):
     """A Program with a plan of its rings, whose products of lanes read strips of these, too."""
 
@@ -42,11 +60,7 @@ class LaneRewrite(WarpgroupRewrite):
         self._due.pop(loop, lambda: None)()  # copies of turns to come, into strips that all have done with
         left, right = [self._factor(atom, number) for number, atom in enumerate(s.args[:2])]
         totals = {r: self.var(acc.type, value) for r, value in acc.registers.items()}
-        # Columns that are loaded together, row by row, one row to the right and the next to the left: one product after another shares a factor with it, which
-        # need not come from a bank of registers again.
-        several = layout.neighbours(shape, 1)
-        group = several if several > 1 else shape[1]
-        in_turns = sorted(totals, key=lambda place: (place[1] // group, place[0], -place[1] if place[0] % 2 else place[1]))
+        in_turns = sorted(totals, key=_order(layout, shape, is_along_k=left[0].along_k or right[0].along_k))
 
         def multiply(step: Atom) -> None:
             """Adds the products of so many k as lie together in a strip."""
