@@ -25,9 +25,9 @@ def top_k(type_: Type = f32, k: int = 1) -> vp.Program:
     never chosen. Where a row has fewer than k numbers, the rest of `values` is the least number of the type, of floats negative infinity, and of `places`
     2^32 - 1.
 
-    A workgroup goes over its row in chunks of 256 columns, and keeps the greatest element of each, or of every 31st one, in as many slots: the greatest of
-    these is that of all. Then only the chunks of its slot are gone over again, for the next greatest there. So for each of k a chunk is read once more, or a
-    31st of a row of over 7,936 columns.
+    A workgroup goes over its row once, in chunks of 256 columns. Each chunk belongs to one of 31 slots, and a slot keeps the greatest element of its chunks and
+    its column. The greatest of all slots is chosen, and the chunks of its slot are gone over again for the next greatest among them. So each of k reads one
+    chunk again, or a 31st of a row of more than 7,936 columns.
 
     Raises ValidationError B108 at the caller's line for other types and k.
     """
