@@ -331,8 +331,8 @@ class RingPlan:
         return _bytes_of(ring.staying) + _bytes_of(ring.loads) * (self._depth(loop) or _FEWEST)
 
     def _settle(self, loop: int, ring: Ring, room: int) -> int:
-        """Decides how many strips a ring has: as many as the loop's pipelining depth, or else up to four as fit into some bytes; and gives their arrays sizes.
-        Gives the bytes that these take. Raises RingTooLarge where the depth, or two without one, is more than fits."""
+        """Decides how many strips a ring has, the loop's pipelining depth or else what is enough and fits into some bytes, and sizes their arrays. Gives the
+        bytes that these take. Raises RingTooLarge where the depth, or two without one, is more than fits."""
         strip_bytes, once = _bytes_of(ring.loads), _bytes_of(ring.staying)
         fitting = max(0, room - once) // strip_bytes
         count = self._depth(loop) or max(_FEWEST, min(self._enough(ring), fitting))
@@ -376,11 +376,11 @@ class RingPlan:
         return is_plain or isinstance(s, Get) or (isinstance(s, TileLoad) and s.memory.access is Access.READ)
 
     def _enough(self, ring: Ring) -> int:
-        """How many strips a ring has where there is room: as many as cover the way of a copy, but for warpgroups, whose products are quick and computed turns
+        """How many strips a ring has where there is room: as many as cover the time of a copy, but for warpgroups, whose products are quick and computed turns
         apart. More would only take room from other workgroups."""
         if ring.products & self.of_warpgroups:
             return _MOST
-        covered = 0.0  # of the way, by the products of a turn
+        covered = 0.0  # of that time, by the products of a turn
         for at in ring.products:
             s = self._program.body[at]
             assert isinstance(s, Tile)  # a product
@@ -388,7 +388,7 @@ class RingPlan:
             if (layout := self.of_lanes.get(at)) is not None:
                 covered += prod(layout.held(s.bound.type.shape)) * depth / _PRODUCTS_AHEAD
             else:
-                covered += prod(s.bound.type.shape) * depth // self._invocations * factor.size_bytes / _CORES_AHEAD
+                covered += prod(s.bound.type.shape) * depth / self._invocations * factor.size_bytes / _CORES_AHEAD
         return min(_MOST, 1 + ceil(1 / covered))
 
     def block_of(self, index: int) -> int:
