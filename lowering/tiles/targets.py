@@ -25,10 +25,11 @@ from vyre_py.lowering.tiles.grid_walk import walks_grid
 from vyre_py.lowering.tiles.lane_products import has_products_of_lanes
 from vyre_py.lowering.tiles.packing import for_cpu, micro_kernel
 from vyre_py.lowering.tiles.rewrite import without_tiles
-from vyre_py.lowering.tiles.tensor import BYTE_FLOATS_SINCE, WARP, cores_take, is_modelled
+from vyre_py.lowering.tiles.rings import RingPlan, RingTooLarge
+from vyre_py.lowering.tiles.tensor import BYTE_FLOATS_SINCE, WARP, cores_take, invocations_for, is_modelled
 from vyre_py.lowering.tiles.viewed import over_views
 
-__all__ = ["host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
+__all__ = ["copies_ahead", "host_tiles", "modelled", "ptx_tiles", "wgsl_tiles"]
 
 # What tiles take of workgroup memory: on the CPU and for old GPUs what leaves room for other workgroups, for WebGPU what every device has.
 _TILE_BYTES: Final = 48 << 10
@@ -135,6 +136,19 @@ def _by_rings(program: Program, target: Target, options: CompileOptions) -> Sequ
         copies = any(isinstance(s, BoxCopy) for s in boxes.body)
         forms[:0] = [boxes] if copies and (walks_grid(boxes) or not options.indirect) else []  # words that count are set once
     return [_of_target(form) for form in forms]
+
+
+def copies_ahead(program: Program, target: Target) -> bool:
+    """Whether factors of the products of a Program of tiles are copied ahead for a target: there is room for their strips, and for the sums in registers."""
+    if target.kind != "ptx" or generation(target.arch) < min(_RING_BYTES):
+        return False
+    if generation(target.arch) == _MODELLED:
+        program = _chained(program)
+    warpgroups = target.arch in WITH_WARPGROUPS.values()
+    with suppress(RingTooLarge):
+        invocations = invocations_for(program, warpgroups=warpgroups, unpacks=generation(target.arch) in _UNPACKING)
+        return bool(RingPlan(program, invocations, _most_bytes(target), warpgroups=warpgroups).rings)
+    return False
 
 
 def _chained(program: Program) -> Program:

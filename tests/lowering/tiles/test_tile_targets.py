@@ -20,10 +20,10 @@ from vyre_py.lowering.compile import compile_for, emit_text
 from vyre_py.lowering.errors import Unsupported
 from vyre_py.lowering.llvm.gpu.machine_code import nvjitlink
 from vyre_py.lowering.options import CompileOptions
-from vyre_py.lowering.target import parse_target
+from vyre_py.lowering.target import Target, parse_target
 from vyre_py.lowering.tiles.cores import for_rings
 from vyre_py.lowering.tiles.grid_walk import walks_grid
-from vyre_py.lowering.tiles.targets import ptx_tiles
+from vyre_py.lowering.tiles.targets import copies_ahead, ptx_tiles
 
 LARGE, SMALL, MIDDLE = (128, 256, 64), (64, 64, 32), (128, 128, 64)
 
@@ -138,6 +138,18 @@ def test_a_ring_has_as_many_strips_as_a_loop_is_deep(arch: str, shape: tuple[int
     assert one > 0 and bytes_of(4) == bytes_of(2) + 2 * one
     assert ptx(0) == ptx(by_itself) != ptx(2)
     assert "cp.async" in ptx(2) and "cp.async" not in ptx(1) and "mma.sync" in ptx(1)
+
+
+AHEAD = [
+    ("sm_90", vp.f32, (128, 128, 32), 0, True), ("sm_90", vp.f32, (128, 256, 32), 0, False), ("sm_90", vp.f64, (64, 64, 32), 2, True),
+    ("sm_90", vp.f64, (64, 64, 64), 4, False), ("sm_80", vp.f32, (32, 32, 32), 0, False), ("sm_75", vp.f32, (64, 64, 32), 0, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arch", "t", "tiles", "stages", "ahead"), AHEAD, ids=str)
+def test_a_question_tells_what_is_copied_ahead(arch: str, t: Type, tiles: tuple[int, int, int], stages: int, ahead: bool) -> None:
+    program = vp.ops.matmul(t, tiles=tiles, stages=stages)
+    assert copies_ahead(program, Target("ptx", arch)) == ahead == ("cp.async" in emit_text(program, arch.replace("sm_", "compute_")))
 
 
 @pytest.mark.parametrize(("pipeline", "turned"), [(3, True), (2, True), (3, False)])
