@@ -87,13 +87,13 @@ class Counts:
     """What one workgroup does. `sizes` are those of all dims, `values` those of params as far as they are known.
 
     Attributes: `arithmetic` is what the module says, whole where `guessed` is false; of a loop whose bounds are known only when it runs, `guessed` turns count.
-    `operations` and `products` are all ops element by element and those of tensor cores, `moved` and `shared` bytes of buffers and of workgroup memory,
-    `turns` those of loops, `staged` and `largest_tile` bytes. Of `staged` bytes the factors of a turn are copied `stages` deep in workgroup memory, 0 where
+    `operations` are all ops element by element, without products of tensor cores, `moved` and `shared` bytes of buffers and of workgroup memory, `turns` those
+    of loops, `staged` and `largest_tile` bytes. Of `staged` bytes the factors of a turn are copied `stages` deep in workgroup memory, 0 where
     nothing says so. `at_most` is as in `Work`.
     """
 
     def __init__(self, program: Program, sizes: Mapping[str, int], values: Mapping[str, object] | None = None) -> None:
-        self.operations = self.products = self.moved = self.shared = self.turns = 0.0
+        self.operations = self.moved = self.shared = self.turns = 0.0
         self.largest_tile = self.staged = 0
         self.stages = max([s.pipeline for s in program.body if isinstance(s, For)], default=0)
         self.arithmetic: defaultdict[Arithmetic, float] = defaultdict(float)
@@ -146,7 +146,6 @@ class Counts:
         if isinstance(statement, Tile) and statement.op.name in _FACTORS:
             left, right, total = tiles[1:4]
             flops = 2.0 * prod(total.shape) * left.shape[1]
-            self.products += times * flops * (statement.op.name != "mma")
             self.operations += times * flops * (statement.op.name == "mma")
             factors = [prod(t.shape) * t.scalar.size_bytes for t in (left, right)]
             self.staged += sum(factors)

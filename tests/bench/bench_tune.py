@@ -49,7 +49,11 @@ _WORKS: Final[Mapping[str, Mapping[str, Work]]] = {
         "bf16 16 x 8192 x 8192": _product(vp.bf16, 16, 8192, 8192),
         "f32 2048^3": _product(vp.f32, 2048, 2048, 2048),
         "f32 1000 x 1000 x 4096": _product(vp.f32, 1000, 1000, 4096),
+        "f32 4096 x 1024 x 2048, second transposed": _product(vp.f32, 4096, 1024, 2048, transpose_b=True),
         "f64 2048^3": _product(vp.f64, 2048, 2048, 2048),
+        "f64 1000 x 3000 x 1024": _product(vp.f64, 1000, 3000, 1024),
+        "tf32 4096^3, second transposed": _product(vp.f32, 4096, 4096, 4096, transpose_b=True, tensor=True),
+        "f8 2048 x 8192 x 4096, second transposed": _product(vp.f8e4m3, 2048, 8192, 4096, transpose_b=True),
     },
     "cpu": {
         "f32 512^3": _product(vp.f32, 512, 512, 512),

@@ -257,30 +257,6 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_runs() -> None:
         vp.tune(matmul, TILES, {"a": SQUARE, "b": SQUARE[:40]}, device="cpu")
 
 
-def test_the_model_counts_work_and_turns_of_workgroups() -> None:
-    cpu, program = vp.device("cpu"), matmul(tiles=(32, 32, 32))
-    small, large = (estimate(program, cpu, dict.fromkeys("mnk", size)) for size in (256, 1024))
-    assert 0 < 8 * small < large, "64 times the work"
-    thin = estimate(matmul(tiles=(32, 32, 1)), cpu, dict.fromkeys("mnk", 256))
-    assert small < thin, "32 times the turns for the same work"
-    assert estimate(doubled("right"), cpu, {"n": 1 << 20}) > estimate(doubled("right"), cpu, {"n": 1 << 10})
-
-
-def test_the_model_counts_how_far_ahead_a_loop_copies() -> None:
-    """Until what is copied comes in time, and while there is room for it."""
-    class Gpu:
-        kind, properties = "cuda", None
-
-    sizes = dict.fromkeys("mnk", 8192)
-
-    def clocks(stages: int, tiles: tuple[int, int, int]) -> float:
-        return estimate(vp.ops.matmul(vp.bf16, tiles=tiles, stages=stages), Gpu(), sizes)  # type: ignore[arg-type] # it has what the model asks
-
-    assert clocks(1, (128, 128, 32)) > clocks(2, (128, 128, 32)) > clocks(3, (128, 128, 32)), "a step takes less time than a copy"
-    assert clocks(0, (128, 128, 64)) == clocks(4, (128, 128, 64)), "as many as a loop has by itself"
-    assert clocks(12, (64, 64, 64)) > clocks(3, (64, 64, 64)), "fewer workgroups have room"
-
-
 def test_an_executor_times_launches_of_a_program() -> None:
     x = np.arange(100, dtype=np.float32)
     with vp.Executor("cpu") as executor:

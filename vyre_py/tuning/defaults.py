@@ -37,7 +37,7 @@ DEFAULTS: Final[tuple[Default, ...]] = (
     Default("matmul", "sm_90a", ("f16", "bf16"), ("m", "n"), 2048, {"tiles": (128, 256, 64)}, _FIGURES),
     Default("matmul", "sm_90a", ("i8", "u8", "f8e4m3", "f8e5m2"), ("m", "n"), 8192, {"tiles": (128, 256, 128)}, _FIGURES),
     Default("matmul", "sm_90a", ("f32",), ("m", "n"), 8192, {"tiles": (128, 256, 32)}, _FIGURES),
-    Default("matmul", "sm_90", ("f32",), ("m", "n"), 2048, {"tiles": (64, 128, 32)}, _FIGURES),
+    Default("matmul", "sm_90", ("f32",), ("m", "n"), 8192, {"tiles": (64, 128, 32)}, _FIGURES),
     Default("matmul", "sm_90", ("f64",), ("m", "n"), 4096, {"tiles": (128, 128, 16)}, _FIGURES),
     Default("matmul", "host", ("f32", "bf16"), ("m", "n"), 512, {"tiles": TILES["medium"]}, _PROCESSOR),
 )
