@@ -159,6 +159,29 @@ def test_a_fast_candidate_whose_code_is_wrong_never_wins(when: str, monkeypatch:
     assert "1 failed" in found._repr_html_() and "reference:0" in found._repr_html_()
 
 
+def test_the_fastest_are_timed_again_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was fast by chance does not win; one that fails then has failed; what is far from the fastest is timed once."""
+    times = {32: [100.0, 130.0, 130.0], 64: [105.0], 128: [200.0], 256: [101.0]}  # by workgroup; the last goes on
+    asked: list[int] = []
+
+    class Timed(tuning.Executor):
+        def measure(self, program: Any, *given: Any, **named: Any) -> Any:
+            results, _ = super().measure(program, *given, **named)
+            width = program.workgroup[0]
+            asked.append(width)
+            if width == 256 and asked.count(width) == 2:
+                raise LaunchError("it is gone")
+            turn = min(asked.count(width), len(times[width])) - 1
+            return results, [times[width][turn]]
+
+    monkeypatch.setattr(tuning, "Executor", Timed)
+    monkeypatch.setattr(tuning, "estimate", lambda program, *rest: program.workgroup[0])
+    found = vp.tune(partial(doubled, "right"), {"workgroup": [32, 64, 128, 256]}, {"x": np.arange(1000, dtype=np.float32)}, device="cpu")
+    assert asked == [32, 64, 128, 256, 32, 256, 64, 32, 64]
+    assert (found.parameters, found.launch_ns) == ({"workgroup": 64}, 105.0)
+    assert [trial.launch_ns for trial in found.tried] == [130.0, 105.0, 200.0, None] and "it is gone" in found.tried[3].error
+
+
 def test_where_no_other_device_gives_what_is_right_the_first_that_ran_does() -> None:
     """On the interpreter itself, and where that would take too long."""
     x = np.arange(100, dtype=np.float32)

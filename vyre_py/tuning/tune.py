@@ -42,6 +42,10 @@ Check = Callable[[Mapping[str, Any]], object]
 _TRIES: Final = 10
 _MOST: Final = 4096  # candidates, each of which is a Program in memory
 _PLAIN: Final = (str, int, float, type(None))
+# So many candidates at most, that took so much more time than the fastest, are timed so often again.
+_NEAREST: Final = 4
+_NEAR: Final = 1.1
+_AGAIN: Final = 2
 
 
 @public
@@ -195,7 +199,8 @@ def tune(
 
     What was measured to be fast for such a Program, device and size (`vyre_py/tuning/defaults.py`) comes first, a model of the device orders the others, and
     the first `tries` of them are compiled in worker processes and timed in another, one after the other; None is all. One that takes longer than `timeout`
-    seconds to compile, or to run, is ended with its worker, and counts as failed, as does one that the device cannot run.
+    seconds to compile, or to run, is ended with its worker, and counts as failed, as does one that the device cannot run. The fastest four, as far as they are
+    within 10 % of one another, are timed again in turns: the clock of a device changes.
 
     Results have to be those of the Program of the first combination, as the CPU computes it, or for a CPU the interpreter, in a worker beside, before and
     after the launches that are timed. They have to have the same bits; within 2^-6 of them where sums have an order of their own: on tensor cores
@@ -272,18 +277,37 @@ def _try_all(
     """Compiles and times candidates, in order."""
     items = [(program, device.target.for_program(program).name, options) for _, program in rows]
     compiled = compile_many(items, device.target.name, options, progress=progress, errors="return", timeout=timeout)
-    tried: list[Tried] = []
+    errors: dict[int, Exception] = {rank: outcome for rank, outcome in enumerate(compiled) if isinstance(outcome, VyreError)}
+    taken: dict[int, list[float]] = {}
     with Executor(device.name, timeout, compile_timeout=timeout) as executor, Progress("tuning", progress) as bar:
+
+        def timed(rank: int) -> Any:
+            """What a candidate gives, before launches that are timed."""
+            results, more = executor.measure(rows[rank][1], arguments, options=options)
+            taken[rank] = taken.get(rank, []) + more
+            return results
+
         for rank, ((parameters, program), outcome) in enumerate(zip(rows, compiled, strict=True)):
-            error: Exception | None = outcome if isinstance(outcome, VyreError) else None
-            taken: list[float] = []
             if isinstance(outcome, Artifact):
                 try:
-                    results, taken = executor.measure(program, arguments, options=options)
-                    judge(program, outcome, results)
+                    judge(program, outcome, timed(rank))
                     judge(program, outcome, executor.dispatch(program, arguments, options=options))  # what differs now and then does so by now
                 except Exception as failed:  # noqa: BLE001 - `check` may raise anything; what a candidate fails by is in the report
-                    error = failed
-            tried.append(Tried(parameters, rank, median(taken)) if error is None else Tried(parameters, rank, None, f"{type(error).__name__}: {error}"))
+                    errors[rank] = failed
             bar(rank + 1, len(rows), str(parameters))
-    return tried
+        for rank in _near({rank: median(times) for rank, times in taken.items() if rank not in errors}) * _AGAIN:
+            if rank not in errors:
+                try:
+                    timed(rank)
+                except VyreError as failed:
+                    errors[rank] = failed
+    return [
+        Tried(parameters, rank, None, f"{type(errors[rank]).__name__}: {errors[rank]}") if rank in errors else Tried(parameters, rank, median(taken[rank]))
+        for rank, (parameters, _) in enumerate(rows)
+    ]  # fmt: skip
+
+
+def _near(times: Mapping[int, float]) -> list[int]:
+    """The fastest, which are timed again in turns where chance may decide between them: a device is slower while it is hot or others use it."""
+    near = [rank for rank in sorted(times, key=times.__getitem__) if times[rank] <= _NEAR * min(times.values())]
+    return near[:_NEAREST] if len(near) > 1 else []
