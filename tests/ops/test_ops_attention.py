@@ -48,6 +48,12 @@ def close(out: Array, right: Array, type_: vp.Type) -> None:
     np.testing.assert_allclose(out.astype(np.float64), right, rtol=BOUNDS[type_], atol=BOUNDS[type_])
 
 
+@pytest.mark.parametrize("head", [64, 128, 256])
+@pytest.mark.parametrize("arch", ["sm_86", "sm_120"])
+def test_tiles_without_a_machine_fit_small_workgroup_memory(arch: str, head: int) -> None:
+    assert "mma.sync" in emit_text(vp.ops.attention(vp.f32, head, tensor=True), arch.replace("sm_", "compute_"))
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("type_", [vp.f16, vp.bf16, vp.f32], ids=str)
 def test_any_lengths_and_grouped_heads(type_: vp.Type, causal: bool) -> None:

@@ -12,6 +12,7 @@ from scipy.special import erf
 
 import vyre_py as vp
 from vyre_py.drivers.device import Device
+from vyre_py.lowering.compile import emit_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
 KINDS = ["reference", "cpu"]
@@ -35,6 +36,14 @@ def random(shape: tuple[int, ...], type_: vp.Type, seed: int = 0) -> Array:
 
 def close(found: Array, wanted: Array, type_: vp.Type, scale: float = 1.0) -> None:
     np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=BOUNDS[type_], atol=BOUNDS[type_] * scale)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_120"])
+@pytest.mark.parametrize("type_", [vp.f16, vp.bf16, vp.f32, vp.f64, vp.u8], ids=str)
+def test_the_shape_without_a_machine_fits_all_tensor_cores(type_: vp.Type, arch: str) -> None:
+    """Those of workgroups with 96 KiB of memory, too, told which it is or not."""
+    for on in (None, arch):
+        assert "mma.sync" in emit_text(vp.ops.matmul(type_, tensor=True, on=on), arch.replace("sm_", "compute_"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

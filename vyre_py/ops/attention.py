@@ -21,7 +21,7 @@ _MOST: Final = float(np.finfo(np.float32).max)
 # Queries and keys that a workgroup has at a time, and for how many steps along the keys there is room: with tensor cores, by the bytes of an element and
 # the elements that a head has at most, what fits every machine; what is the fastest on an H200, where three workgroups of the shortest heads run on a
 # multiprocessor at once; and without them, where all that a product needs fits the memory of every device. A depth of 0 leaves it to the compiler.
-_CORES: Final = {2: {64: (64, 128, 2), 128: (128, 64, 0), _WIDEST: (64, 32, 0)}, 4: {64: (64, 32, 0), 128: (32, 32, 0), _WIDEST: (32, 16, 0)}}
+_CORES: Final = {2: {64: (64, 128, 2), 128: (128, 64, 0), _WIDEST: (64, 32, 0)}, 4: {64: (64, 32, 0), 128: (32, 32, 0), _WIDEST: (16, 16, 0)}}
 _FAST: Final = {hardware.WARPGROUPS: {128: (128, 128, 0), _WIDEST: (128, 32, 0)}, hardware.WIDE: {128: (128, 128, 0)}}  # of elements of 2 bytes
 _PLAIN: Final = (32, 32, 0)
 

@@ -50,8 +50,8 @@ def matmul(
     multiply-adds in order of k, with the same bits on every strict device, unless `tensor` says that tensor cores may sum in their own order, of f32 take the
     upper 19 bits (tf32), and of products of f8 on sm_90a keep sums of 14 bits: it is true unless given for types of 8 and 16 bits. `tiles` is a name in
     `TILES`, of which "large" goes half as deep for elements of 4 bytes, and whose sums of f64 have no room in a GPU's registers, or a shape (rows, columns,
-    depth); unless given it is "medium" with `tensor` and "small" without, which fit every machine, or what is fast `on` a device or target ("sm_90"), where
-    factors of 8 bits that lie along k go 128 deep.
+    depth); unless given it is "medium" with `tensor`, of f32 half as deep and of f64 "small", and "small" without, which fit every machine, or what is fast
+    `on` a device or target ("sm_90"), where factors of 8 bits that lie along k go 128 deep.
     `stages`, from 1 to 32, is for how many steps along k tensor cores have room for the factors, which are copied ahead; 0 leaves it to the compiler. CUDA and
     WebGPU have room for 65,535 tiles along `m`, and as many matrices of a batch: for more, binding raises BindingError.
 
@@ -68,7 +68,7 @@ def matmul(
     tensor = tensor_of(tensor, type_)
     stages = whole("stages", stages, 0, MAX_PIPELINE)
     kind = hardware.machine(on)
-    rows, columns, depth = _shape_of(_BY_ITSELF.get(kind, _BY_ITSELF[hardware.ANY])[not tensor] if tiles is None else tiles, type_)
+    rows, columns, depth = _by_itself(kind, type_, bool(tensor)) if tiles is None else _shape_of(tiles, type_)
     if tiles is None and kind == hardware.WARPGROUPS and type_.size_bytes == 1 and transpose_b and not transpose_a:
         depth *= 2  # whole rows of 128 bytes, as warpgroups take them
     with vp.TileBuilder("matmul") as b:
@@ -99,6 +99,15 @@ def matmul(
             out = out + vp.cast(kept.tile(*g, i, j, shape=(rows, columns)), total)
         z[*g, i, j] = vp.cast(out, to)
     return b.program
+
+
+def _by_itself(kind: str, type_: Type, tensor: bool) -> tuple[int, int, int]:
+    """The shape that fits a kind of machine: of elements of 4 and 8 bytes less, where tensor cores take them from workgroup memory."""
+    of_cores = tensor and kind in (hardware.ANY, *hardware.WITH_CORES)
+    if of_cores and type_ is f64:
+        return TILES["small"]
+    rows, columns, depth = TILES[_BY_ITSELF.get(kind, _BY_ITSELF[hardware.ANY])[not tensor]]
+    return rows, columns, depth // 2 if of_cores and type_.size_bytes == 4 and kind in (hardware.ANY, hardware.NARROW) else depth
 
 
 def _shape_of(tiles: Any, type_: Type) -> tuple[int, int, int]:
