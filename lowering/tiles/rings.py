@@ -211,7 +211,7 @@ class RingPlan:
                 around.append(index)
             elif type(s) is End:
                 around.pop()
-            elif (cores_take(s) or lane_sums(s) is not None) and around and isinstance(loop := body[around[-1]], For) and loop.pipeline != 1:
+            elif (cores_take(s) or lane_sums(s) is not None) and around and isinstance(body[around[-1]], For):
                 self._plan(around[-1], index, counts, stay=stay)
         for at, ring in self.rings.items():
             self._delay(at, ring, counts)
@@ -231,6 +231,8 @@ class RingPlan:
         held = sources[0] is None and s.args[0].type.scalar.size_bytes == HELD_BYTES
         taken = self._warpgroups and cores_take(s) and sources[1] is not None and (held or sources[0] is not None)
         taken = taken and warpgroups_take(s, self._invocations, along_k=(along_k[0], along_k[1]))
+        if self._depth(loop) == 1 and not taken:
+            return  # nothing is copied ahead; warpgroups take factors from strips alone, and sum in an order of their own
         if not cores_take(s):
             lanes = self._lanes_for(loop, s, [source for source in sources if source is not None], along_k)
             if lanes is None:
@@ -328,14 +330,14 @@ class RingPlan:
 
     def _least(self, loop: int, ring: Ring) -> int:
         """The bytes that a ring takes at least."""
-        return _bytes_of(ring.staying) + _bytes_of(ring.loads) * (self._depth(loop) or _FEWEST)
+        return _bytes_of(ring.staying) + _bytes_of(ring.loads) * max(_FEWEST, self._depth(loop))
 
     def _settle(self, loop: int, ring: Ring, room: int) -> int:
-        """Decides how many strips a ring has, the loop's pipelining depth or else what is enough and fits into some bytes, and sizes their arrays. Gives the
-        bytes that these take. Raises RingTooLarge where the depth, or two without one, is more than fits."""
+        """Decides how many strips a ring has, the loop's pipelining depth, but two at least, or else what is enough and fits into some bytes, and sizes their
+        arrays. Gives the bytes that these take. Raises RingTooLarge where the depth, or two without one, is more than fits."""
         strip_bytes, once = _bytes_of(ring.loads), _bytes_of(ring.staying)
         fitting = max(0, room - once) // strip_bytes
-        count = self._depth(loop) or max(_FEWEST, min(self._enough(ring), fitting))
+        count = max(_FEWEST, self._depth(loop) or min(self._enough(ring), fitting))
         if count > fitting:
             smaller = f"ask for pipeline({fitting}), or use smaller tiles" if fitting >= _FEWEST else "use smaller tiles"
             raise RingTooLarge(loop, f"a loop whose factors take {count} times {strip_bytes} bytes of workgroup memory, of {max(0, room)},", smaller)

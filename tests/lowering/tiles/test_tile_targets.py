@@ -124,7 +124,7 @@ def test_an_artifact_says_how_tensor_cores_add(target: str, t: Type, shape: tupl
 @pytest.mark.parametrize(("arch", "shape", "by_itself"), [("compute_80", SMALL, 4), ("compute_86", SMALL, 4), ("compute_90a", LARGE, 4)])
 def test_a_ring_has_as_many_strips_as_a_loop_is_deep(arch: str, shape: tuple[int, int, int], by_itself: int) -> None:
     """Each strip more is so many bytes of workgroup memory more; without a depth, or with that which it takes by itself, the code is the same; with 1 there
-    are no copies ahead."""
+    are no copies ahead, but for warpgroups, which take factors from strips alone, and have two."""
 
     def ptx(pipeline: int) -> str:
         return emit_text(matmul(vp.bf16, *shape, pipeline=pipeline), arch)
@@ -137,7 +137,18 @@ def test_a_ring_has_as_many_strips_as_a_loop_is_deep(arch: str, shape: tuple[int
     one = bytes_of(3) - bytes_of(2)
     assert one > 0 and bytes_of(4) == bytes_of(2) + 2 * one
     assert ptx(0) == ptx(by_itself) != ptx(2)
-    assert "cp.async" in ptx(2) and "cp.async" not in ptx(1) and "mma.sync" in ptx(1)
+    if arch == "compute_90a":
+        assert ptx(1) == ptx(2) and "wgmma.mma_async" in ptx(1)
+    else:
+        assert "cp.async" in ptx(2) and "cp.async" not in ptx(1) and "mma.sync" in ptx(1)
+
+
+def test_the_depth_of_a_loop_changes_no_arithmetic() -> None:
+    """Of floats of 8 bits warpgroups keep other bits of sums than warps do."""
+    need_nvjitlink()
+    reports = [vp.compile_native(vp.ops.matmul(vp.f8e4m3, transpose_b=True, on="sm_90", stages=stages), ["sm_90a"]).parts[0].report for stages in (0, 1, 3)]
+    told = [{name: value for name, value in report.items() if name.startswith("tensor_")} for report in reports]
+    assert told[0] and told[0] == told[1] == told[2]
 
 
 AHEAD = [
