@@ -146,7 +146,7 @@ def roles() -> str:
     def name(turn: int) -> str:
         return f"turn {turn}" if turn < turns else f"next {turn - turns}"
 
-    heads = [("copies", f"{few} registers"), *[(f"rows {rows // 2 * k} to {rows // 2 * (k + 1) - 1}", f"{many} registers") for k in range(2)]]
+    heads = [("copies", f"asks for {few} registers"), *[(f"rows {rows // 2 * k} to {rows // 2 * (k + 1) - 1}", f"asks for {many}") for k in range(2)]]
     for number, (what, registers) in enumerate(heads):
         picture.text(10, 62 + tall * number, f"{what}, {registers}")
     for strip in range(count):
