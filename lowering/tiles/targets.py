@@ -11,6 +11,7 @@ from typing import Final
 from vyre_py.ir.check import Checked, check
 from vyre_py.ir.check.facts import capabilities
 from vyre_py.ir.check.uniformity import analyse
+from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.imports import importing
 from vyre_py.ir.language.nodes import TARGET_KINDS, BoxCopy, End, For, Let, Loop, Set, Statement, Tile, Value, Var
 from vyre_py.ir.language.program import Program
@@ -79,44 +80,62 @@ def _tile_bytes(type_: Type) -> int:
     return prod(type_.shape) * type_.scalar.size_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A tile: the statement that makes it and the last one that uses it, the bytes that it takes, or what it is computed from element by element, and the
+    tiles that this is; none where it is not computed so."""
+
+    made: int
+    last: int
+    taken: int
+    sources: tuple[int, ...]
+
+
+def _tiles(program: Program) -> dict[int, _Kept]:
+    """The tiles of a Program, by number."""
+    last = {a.id: index for index, s in enumerate(program.body) for a in s.args if isinstance(a, Value)}
+    found: dict[int, _Kept] = {}
+    for index, s in enumerate(program.body):
+        if s.result is not None and s.result.type.is_tile:
+            own, by_element = _tile_bytes(s.result.type), isinstance(s, Let) or (isinstance(s, Tile) and s.op.name in _BY_ELEMENT)
+            sources = tuple([a.id for a in s.args if isinstance(a, Value) and a.id in found]) if by_element else ()
+            taken = min(own, sum([found[one].taken for one in sources])) if by_element else own
+            found[s.result.id] = _Kept(index, last.get(s.result.id, index), taken, sources)
+    return found
+
+
 def _kept_by_loops(program: Program) -> Iterator[tuple[str, int, int]]:
-    """Each loop, with the bytes of the variables of tiles that its turns set, and that are declared before it."""
-    types = {s.variable.id: s.variable.type for s in program.body if isinstance(s, Var) and s.variable.type.is_tile}
-    opened: list[tuple[int, set[int], set[int]]] = []  # each open loop: its statement, what is declared in it, and what of before it sets
+    """Each loop, with the bytes of the tiles that are there from turn to turn: variables from before it that its turns set, and values from before it that they
+    compute with, element by element."""
+    tiles, types = _tiles(program), {s.variable.id: s.variable.type for s in program.body if isinstance(s, Var) and s.variable.type.is_tile}
+    declared = {s.variable.id: index for index, s in enumerate(program.body) if isinstance(s, Var)}
+    opened: list[tuple[int, dict[tuple[str, int], int]]] = []  # each open loop: its statement, and what it keeps
     for index, s in enumerate(program.body):
         if isinstance(s, (For, Loop)):
-            opened.append((index, set(), set()))
-        elif opened and isinstance(s, Var):
-            opened[-1][1].add(s.variable.id)
-        elif opened and isinstance(s, Set) and s.variable.id in types:
-            for _, own, kept in reversed(opened):
-                if s.variable.id in own:
-                    break
-                kept.add(s.variable.id)
+            opened.append((index, {}))
         elif opened and isinstance(s, End) and program.match[opened[-1][0]] == index:
-            begin, _, kept = opened.pop()
-            yield "a loop that keeps from turn to turn tiles", begin, sum([_tile_bytes(types[one]) for one in kept])
+            begin, kept = opened.pop()
+            yield "a loop that keeps from turn to turn tiles", begin, sum(kept.values())
+        for begin, kept in opened:
+            if isinstance(s, Set) and s.variable.id in types and declared[s.variable.id] < begin:
+                kept["variable", s.variable.id] = _tile_bytes(types[s.variable.id])
+            if isinstance(s, Let):
+                kept |= {("value", a.id): tiles[a.id].taken for a in s.args if isinstance(a, Value) and a.id in tiles and tiles[a.id].made < begin}
 
 
 def _kept_over_folds(program: Program) -> Iterator[tuple[str, int, int]]:
-    """Each tile that is there before a fold or a scan and used behind it, where every element of it is needed first, with the bytes that it, or what it is
-    computed from element by element, takes."""
-    made: dict[int, tuple[int, int]] = {}  # each tile: the statement that makes it, and its bytes
-    last: dict[int, int] = {}
-    fold, folds = len(program.body), [0] * len(program.body)  # each statement -> the next one that folds
-    for index in range(len(program.body) - 1, -1, -1):
-        folds[index], s = fold, program.body[index]
-        fold = index if isinstance(s, Tile) and s.op.fold else fold
+    """Each fold or scan, every element of which is needed first, with the bytes of the tiles that are there before it and used behind it; without those that
+    are computed, element by element, from others that are."""
+    tiles, alive = _tiles(program), dict[int, _Kept]()
+    made_at = {tile.made: one for one, tile in tiles.items()}
     for index, s in enumerate(program.body):
-        used = [a.id for a in s.args if isinstance(a, Value) and a.id in made]
-        last |= dict.fromkeys(used, index)
-        if s.result is not None and s.result.type.is_tile:
-            own = _tile_bytes(s.result.type)
-            by_element = isinstance(s, Let) or (isinstance(s, Tile) and s.op.name in _BY_ELEMENT)
-            made[s.result.id] = index, min(own, sum([made[one][1] for one in used])) if by_element else own
-    for one, (index, taken) in made.items():
-        if folds[index] < last.get(one, 0):
-            yield "a fold or scan that keeps for later a tile", folds[index], taken
+        if isinstance(s, Tile) and s.op.fold:
+            alive = {one: tile for one, tile in alive.items() if tile.last > index}
+            kept = [tile.taken for tile in alive.values() if not tile.sources or any(source not in alive for source in tile.sources)]
+            if kept:
+                yield f"a fold or scan that keeps for later {'a tile' if len(kept) == 1 else 'tiles'}", index, sum(kept)
+        if (one := made_at.get(index)) is not None:
+            alive[one] = tiles[one]
 
 
 def _most_bytes(target: Target) -> int:

@@ -443,6 +443,30 @@ def test_a_fold_keeps_what_is_used_behind_it(behind: str, refused: bool) -> None
         compiled(program, "compute_80")
 
 
+TOGETHER = [  # what of 128 by 256 floats, 131,072 bytes, is there at once, and what says so
+    ("let m = reduce_max(t + u, 1)\n  y[0 : 128, 0 : 256] = t * m + u", "a fold or scan that keeps for later tiles of 262144 bytes"),
+    ("let m = reduce_max(t + u, 1)\n  y[0 : 128, 0 : 256] = t * m", ""),
+    ("let d = t + 1.0f32\n  let m = reduce_max(t, 1)\n  y[0 : 128, 0 : 256] = d * m + t", ""),  # computed again
+    ("let d = t + u\n  let m = reduce_max(d, 1)\n  y[0 : 128, 0 : 256] = d * m + t", "a fold or scan that keeps for later tiles of 262144 bytes"),
+    ("for i in 0u32..n {\n    a = a * 0.5f32 + t\n  }\n  y[0 : 128, 0 : 256] = a", "a loop that keeps from turn to turn tiles of 262144 bytes"),
+    ("for i in 0u32..n {\n    a = a * 0.5f32\n  }\n  y[0 : 128, 0 : 256] = a + t", ""),
+]
+
+
+@pytest.mark.parametrize(("rest", "refused"), TOGETHER)
+def test_tiles_that_are_there_together_count_together(rest: str, refused: str) -> None:
+    lines = (
+        "buffer x: f32[m, m] read", "buffer z: f32[m, m] read", "buffer y: f32[m, m] write", "param n: u32", "let t = x[0 : 128, 0 : 256]",
+        "let u = z[0 : 128, 0 : 256]", "var a: tile(f32, 128, 256) = fill(0.0f32, 128, 256)", rest,
+    )  # fmt: skip
+    program = vp.Program.from_text("program together(m) tiles grid(1) {\n" + "\n  ".join(lines) + "\n}")
+    if not refused:
+        assert ptx_tiles(program, parse_target("compute_80"), CompileOptions())
+        return
+    with pytest.raises(Unsupported, match=f"{refused}, of 262144 in the registers.*use smaller tiles"):
+        compiled(program, "compute_80")
+
+
 def test_folds_that_have_no_room_say_what_they_take() -> None:
     with vp.TileBuilder("folds") as b:
         n = b.dim("n")
