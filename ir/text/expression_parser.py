@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from vyre_py.ir.builder.tiles.tile_refusals import refusal_shape
 from vyre_py.ir.functions.function import Function
 from vyre_py.ir.language.describe import full_name
 from vyre_py.ir.language.dims import OF_TILES
@@ -254,12 +255,14 @@ class ExpressionParser(OperandParser):
         return memory, tuple(indices)
 
     def accessed(self) -> tuple[Memory, tuple[Atom, ...], list[int]]:
-        """`name[index, ...]`, where extents of a tile may stand behind indices, as in `name[i : 128, j]`: one for each axis then, 0 where none stands."""
+        """`name[index, ...]`, where extents of a tile may stand behind indices, as in `name[i : 128, j]`: one for each axis then, 0 where none stands. Where
+        all are 0 there is no tile, which `check` says. Raises Failed, also V604 where 0 is written beside others: it would be taken for none."""
         memory = self.find_memory(self.name("an array"))
         self.expect("[")
         words = self.words
         indices: list[Atom] = []
         extents: list[int] = []
+        nothing: int | None = None  # where 0 is written
         while not self.take("]"):
             first = self.position
             index = self.expression()
@@ -268,10 +271,15 @@ class ExpressionParser(OperandParser):
                 raise self.too_many(first)
             if self.take(":"):
                 extents += [0] * (len(indices) - 1 - len(extents))
+                at = self.position
                 extents.append(self.extent())
+                if not extents[-1] and nothing is None:
+                    nothing = at
             if not self.take(",") and words[self.position] != "]":
                 raise self.unexpected("`,` or `]`")
         if extents:
+            if nothing is not None and any(extents) and (fault := refusal_shape((0,))) is not None:
+                raise Failed(finding("V604", fault[0], self.place(nothing), fault[1]))
             extents += [0] * (len(indices) - len(extents))
         return memory, tuple(indices), extents
 
