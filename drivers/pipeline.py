@@ -87,7 +87,7 @@ class Pipeline(Portable):
     def report(self) -> Mapping[str, int]:
         """Counts of what the passes did; of machine code for NVIDIA GPUs also "registers", "spill_store_bytes" and what else the assembler
         says, and "workgroup_bytes", with those that the launch gives; of products of floats by tensor cores how these add: "tensor_bf16_at_once" products
-        in order of k, cut at "tensor_bf16_bits" below the greatest, of whose sum "tensor_bf16_kept" bits are kept."""
+        in order of k, cut at "tensor_bf16_bits" below the greatest, of whose sum "tensor_bf16_kept" bits are kept; "tensor_f16_to_f16_kept" of sums of f16."""
         return self.part.report
 
     def __reduce__(self) -> tuple[Any, ...]:

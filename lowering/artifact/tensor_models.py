@@ -14,7 +14,7 @@ from typing import Final
 from vyre_py.ir.language.nodes import TensorCore, WarpgroupProduct
 from vyre_py.ir.language.program import Program
 from vyre_py.ir.language.tiles.tensor_model import TensorModel, tensor_model
-from vyre_py.ir.language.types import Type, f64
+from vyre_py.ir.language.types import Type, f32, f64
 from vyre_py.lowering.target import Target
 
 __all__ = ["tensor_counts"]
@@ -34,16 +34,19 @@ def _model(factors: Type, sums: Type, arch: str, *, by_warps: bool) -> TensorMod
 
 
 def tensor_counts(program: Program, target: Target) -> Mapping[str, int]:
-    """Of a Program that was made for a target: for each type of factors `tensor_TYPE_at_once`, `tensor_TYPE_bits` and `tensor_TYPE_kept`, and of floats of 8
-    bits by warps `tensor_TYPE_own`, the fields of a `TensorModel`."""
+    """Of a Program that was made for a target: for each type of factors `tensor_TYPE_at_once`, `tensor_TYPE_bits`, `tensor_TYPE_kept` and, where it is not 0,
+    `tensor_TYPE_own`, the fields of a `TensorModel`. What a Program may have beside them has names of its own: f16 whose sums are f16 is `f16_to_f16`, floats
+    of 8 bits that warps multiply where warpgroups have other bits are `f8e4m3_warps`."""
     found: dict[str, int] = {}
     for statement in program.body:
         if isinstance(statement, (TensorCore, WarpgroupProduct)):
             by_warps, sums = isinstance(statement, TensorCore), statement.memory.type
-            factors = statement.left.type if isinstance(statement, WarpgroupProduct) else statement.factors[0][0].type
-            model = _model(factors.scalar, sums, target.arch, by_warps=by_warps)
+            factors = (statement.left.type if isinstance(statement, WarpgroupProduct) else statement.factors[0][0].type).scalar
+            model = _model(factors, sums, target.arch, by_warps=by_warps)
             if model is not None:
                 told = {field.name: getattr(model, field.name) for field in fields(model)}
                 told["kept"] = min(model.kept, sums.fraction_bits + 1)
-                found |= {f"tensor_{factors.scalar}_{name}": value for name, value in told.items() if value}
+                differs = by_warps and model != _model(factors, sums, target.arch, by_warps=False)
+                name = f"tensor_{factors}{'' if sums is f32 else f'_to_{sums}'}{'_warps' if differs else ''}"
+                found |= {f"{name}_{field}": value for field, value in told.items() if value}
     return found

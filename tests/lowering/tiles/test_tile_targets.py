@@ -101,24 +101,56 @@ def test_products_are_computed_by_tensor_cores(arch: str, t: Type, shape: tuple[
     assert all(one["spill_store_bytes"] == one["spill_load_bytes"] == 0 for one in linked.resources.values()), linked.log
 
 
-# A target, factors, their tiles, sums, and products added at once, the bits at which they are cut, those that are kept, and of how many there is an own sum,
-# where that is known.
+# A target, factors, their tiles, sums, the name of these in a report, and products added at once, the bits at which they are cut, those that are kept, and of
+# how many there is an own sum, where that is known.
 MODELS = [
-    ("sm_80", vp.bf16, SMALL, vp.f32, (8, 24, 24)), ("sm_89", vp.f32, SMALL, vp.f32, (4, 24, 24)), ("sm_90", vp.f16, SMALL, vp.f16, (16, 25, 11)),
-    ("sm_90a", vp.bf16, MIDDLE, vp.f32, (16, 25, 24)), ("sm_90a", vp.f32, (64, 64, 32), vp.f32, (8, 25, 24)),
-    ("sm_90a", vp.f8e4m3, (128, 128, 128), vp.f32, (32, 13, 14)), ("sm_90", vp.f8e5m2, SMALL, vp.f32, (16, 25, 24, 32)),
-    ("sm_89", vp.f8e4m3, SMALL, vp.f32, None), ("sm_120", vp.bf16, SMALL, vp.f32, None),
-    ("sm_90", vp.i8, SMALL, vp.i32, None), ("sm_90", vp.f64, SMALL, vp.f64, None), ("cpu", vp.bf16, SMALL, vp.f32, None),
+    ("sm_80", vp.bf16, SMALL, vp.f32, "bf16", (8, 24, 24)), ("sm_89", vp.f32, SMALL, vp.f32, "f32", (4, 24, 24)),
+    ("sm_90", vp.f16, SMALL, vp.f16, "f16_to_f16", (16, 25, 11)), ("sm_80", vp.f16, SMALL, vp.f16, "f16_to_f16", (8, 24, 11)),
+    ("sm_90a", vp.bf16, MIDDLE, vp.f32, "bf16", (16, 25, 24)), ("sm_90a", vp.f32, (64, 64, 32), vp.f32, "f32", (8, 25, 24)),
+    ("sm_90a", vp.f8e4m3, (128, 128, 128), vp.f32, "f8e4m3", (32, 13, 14)), ("sm_90", vp.f8e5m2, SMALL, vp.f32, "f8e5m2_warps", (16, 25, 24, 32)),
+    ("sm_89", vp.f8e4m3, SMALL, vp.f32, "f8e4m3", ()), ("sm_120", vp.bf16, SMALL, vp.f32, "bf16", ()),
+    ("sm_90", vp.i8, SMALL, vp.i32, "i8", ()), ("sm_90", vp.f64, SMALL, vp.f64, "f64", ()), ("cpu", vp.bf16, SMALL, vp.f32, "bf16", ()),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("target", "t", "shape", "sums", "model"), MODELS, ids=str)
-def test_an_artifact_says_how_tensor_cores_add(target: str, t: Type, shape: tuple[int, int, int], sums: Type, model: tuple[int, ...] | None) -> None:
-    """Of sm_90 what the interpreter computes."""
+def said(name: str, model: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip([f"tensor_{name}_{field}" for field in ("at_once", "bits", "kept", "own")], model, strict=False))
+
+
+def said_by(program: vp.Program, target: str) -> dict[str, int]:
+    """What the artifact of a Program says of tensor cores."""
     need_nvjitlink()
-    artifact = Artifact.from_bytes(vp.compile_native(matmul(t, *shape, turned=t is not vp.bf16, sums=sums), [target]).to_bytes())
-    found = {name: value for name, value in artifact.parts[0].report.items() if name.startswith("tensor_")}
-    assert found == dict(zip([f"tensor_{t}_{name}" for name in ("at_once", "bits", "kept", "own")], model or (), strict=False))
+    report = Artifact.from_bytes(vp.compile_native(program, [target]).to_bytes()).parts[0].report
+    return {name: value for name, value in report.items() if name.startswith("tensor_")}
+
+
+@pytest.mark.parametrize(("target", "t", "shape", "sums", "name", "model"), MODELS, ids=str)
+def test_an_artifact_says_how_tensor_cores_add(target: str, t: Type, shape: tuple[int, int, int], sums: Type, name: str, model: tuple[int, ...]) -> None:
+    """Of sm_90 what the interpreter computes."""
+    assert said_by(matmul(t, *shape, turned=t is not vp.bf16, sums=sums), target) == said(name, model)
+
+
+# A target, factors, and of two products in either order their tiles, their sums, and what is said of them.
+TOGETHER = [
+    ("sm_90", vp.f16, (SMALL, vp.f32, "f16", (16, 25, 24)), (SMALL, vp.f16, "f16_to_f16", (16, 25, 11))),
+    ("sm_90a", vp.f8e4m3, ((128, 128, 128), vp.f32, "f8e4m3", (32, 13, 14)), ((32, 32, 32), vp.f32, "f8e4m3_warps", (16, 25, 24, 32))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("target", "t", "one", "other"), TOGETHER, ids=str)
+def test_an_artifact_says_of_each_of_two_products_how_it_is_added(target: str, t: Type, one: tuple[Any, ...], other: tuple[Any, ...], turned: bool) -> None:
+    """By warpgroups and by warps, or of other sums: neither hides the other."""
+    products = (other, one) if turned else (one, other)
+    with vp.TileBuilder("two") as b:
+        x, y = b.read("x", t, 256, 256), b.read("y", t, 256, 256)
+        b.grid(1)
+        for number, ((m, n, k), sums, *_) in enumerate(products):
+            z, acc = b.write(f"z{number}", sums, 256, 256), b.var(f"acc{number}", sums, shape=(m, n))
+            with b.for_(0, 256, k) as p:
+                acc.set(vp.mma(x.tile(0, p, shape=(m, k)), y.tile(0, p, shape=(n, k)).T, acc, tensor=True))
+            z[0, 0] = acc
+    assert said_by(b.program, target) == said(*one[2:]) | said(*other[2:])
 
 
 @pytest.mark.parametrize(("arch", "shape", "by_itself"), [("compute_80", SMALL, 4), ("compute_86", SMALL, 4), ("compute_90a", LARGE, 4)])
