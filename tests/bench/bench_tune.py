@@ -80,8 +80,8 @@ def _show(name: str, work: Work, device: Any, everything: bool, top: int) -> Non
     arguments = {key: _array(type_, shape) for key, shape in shapes.items()}
     begin = time.perf_counter()
     found = vp.tune(
-        make, space.values, arguments, device=device, tries=None if everything else _TRIES, timeout=20.0, check=lambda results: None, again=True,
-        progress=False,
+        make, space.values_on(device.kind), arguments, device=device, tries=None if everything else _TRIES, timeout=20.0, check=lambda results: None,
+        again=True, progress=False,
     )  # fmt: skip
     taken = time.perf_counter() - begin
     timed = [(trial.launch_ns or math.inf, trial.parameters) for trial in sorted(found.tried, key=lambda trial: trial.rank)]

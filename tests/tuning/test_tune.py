@@ -233,11 +233,25 @@ def test_ready_programs_declare_what_may_be_tried() -> None:
         assert len({make(**point).code_digest for point in tuning._points(space.values, None)}) == math.prod(map(len, space.values.values()))
     products = space_of(partial(vp.ops.matmul, vp.bf16))
     assert products is not None and set(vp.ops.TILES.values()) <= set(products.values["tiles"])
-    assert vp.tune(matmul, None, PRODUCT, device="cpu", tries=0).candidates == math.prod(map(len, products.values.values()))
+    assert vp.tune(matmul, None, PRODUCT, device="cpu", tries=0).candidates == len(products.values["tiles"]) > 10
     attention = space_of(vp.ops.attention)
     assert attention is not None and attention.reorders and not products.reorders
     with pytest.raises(Unsupported, match="declares none"):
         vp.tune(doubled, None, PRODUCT, device="cpu")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hints_for_cuda_are_tried_there_alone(kind: str) -> None:
+    products = space_of(vp.ops.matmul)
+    assert products is not None and products.hints == ("stages",)
+    stages = products.values["stages"]
+    assert products.values_on(kind) == {"tiles": products.values["tiles"], "stages": stages if kind == "cuda" else stages[:1]}
+
+
+@pytest.mark.parametrize("target", ["cpu", "wgsl"])
+def test_hints_for_cuda_change_no_code_elsewhere(target: str) -> None:
+    made = [vp.compile_native(vp.ops.matmul(vp.bf16, tiles=(64, 64, 32), stages=stages), [target]).parts[0].steps[0].images for stages in (0, 3)]
+    assert made[0] == made[1]
 
 
 def test_combinations_that_are_not_allowed_are_left_out() -> None:

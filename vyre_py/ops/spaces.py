@@ -17,10 +17,18 @@ __all__ = ["Space", "space_of"]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The values of each parameter. Where `reorders` is true they are part of the order of sums, so that results differ in their last bits."""
+    """The values of each parameter. Where `reorders` is true they are part of the order of sums, so that results differ in their last bits. `hints` are
+    parameters by which code differs on CUDA alone, as by how many strips are copied ahead: other devices try the first value of each."""
 
     values: Mapping[str, Sequence[Any]]
     reorders: bool = False
+    hints: tuple[str, ...] = ()
+
+    def values_on(self, kind: str) -> Mapping[str, Sequence[Any]]:
+        """Those that may be of different speed on a kind of device."""
+        if kind == "cuda" or not self.hints:
+            return self.values
+        return {name: values[:1] if name in self.hints else values for name, values in self.values.items()}
 
 
 # Deep tiles are for few rows, shallow ones for what has no tensor cores; None is what attention takes unless told, which no shape says where strips are few.
@@ -30,7 +38,7 @@ _PRODUCTS: Final = [
 ]  # fmt: skip
 _ATTENTION: Final = [None, (128, 128), (128, 64), (128, 32), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32)]
 _SPACES: Final[Mapping[Callable[..., Any], Space]] = {
-    matmul: Space({"tiles": _PRODUCTS, "stages": [0, 3]}),
+    matmul: Space({"tiles": _PRODUCTS, "stages": [0, 3]}, hints=("stages",)),
     attention: Space({"tiles": _ATTENTION}, reorders=True),
 }
 

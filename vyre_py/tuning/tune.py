@@ -195,7 +195,8 @@ def tune(
 
     `make(**parameters)` gives the Program for each combination of the values in `space` for which `allowed(**parameters)` is true; all have the same
     arguments. For `vp.ops.matmul` and `vp.ops.attention`, by themselves or in `functools.partial`, `space` may be None: theirs is declared beside them
-    (`vyre_py/ops/spaces.py`). `arguments` are those of `Pipeline.dispatch`, as host arrays: their sizes decide what is fast.
+    (`vyre_py/ops/spaces.py`), of which devices other than CUDA try what makes other code on them. `arguments` are those of `Pipeline.dispatch`, as host
+    arrays: their sizes decide what is fast.
 
     What was measured to be fast for such a Program, device and size (`vyre_py/tuning/defaults.py`) comes first, a model of the device orders the others, and
     the first `tries` of them are compiled in worker processes and timed in another, one after the other; None is all. One that takes longer than `timeout`
@@ -224,8 +225,9 @@ def tune(
     declared = space_of(make) if space is None else Space(space)
     if declared is None:
         raise _refuse("a space of None", "what is tuned declares none: say which values its parameters may have")
-    points = _points(declared.values, allowed)
-    _require_taken("make", make, declared.values)
+    values = declared.values_on(found.kind)
+    points = _points(values, allowed)
+    _require_taken("make", make, values)
     candidates = [_candidate(make, point) for point in points]
     sound = [(number, c.program) for number, c in enumerate(candidates) if c.program is not None]
     if not sound:
