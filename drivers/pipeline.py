@@ -96,17 +96,19 @@ class Pipeline(Portable):
     @classmethod
     def _opened(cls, kind: str, artifact: Artifact, source: tuple[Program, CompileOptions] | None) -> Pipeline:
         """A pipeline that came from elsewhere, on the first device of its kind here: its code, and where that does not fit its Program,
-        compiled again. Raises what `vyre_py.device`, `load` and `compile_native` raise."""
+        compiled again. What it was compiled from stays with it. Raises what `vyre_py.device`, `load` and `compile_native` raise."""
         with importing:
             from vyre_py.drivers.registry import device  # few pipelines travel
 
         here = device(kind)
         try:
-            return here.load(artifact)
+            arrived = here.load(artifact)
         except Unsupported:  # another CPU or GPU than that which it was compiled for
             if source is None:
                 raise
-        return here.compile_native(*source)
+            return here.compile_native(*source)
+        arrived._source = source
+        return arrived
 
     def _identity(self) -> Any:
         return self.device.kind, self.artifact

@@ -276,6 +276,45 @@ def test_a_pipeline_whose_code_does_not_fit_is_compiled_again() -> None:
         vp.Pipeline._opened("cpu", elsewhere, None)
 
 
+def test_a_pipeline_that_arrives_keeps_what_it_was_compiled_from() -> None:
+    device, options = open_device("cpu"), vp.CompileOptions(opt=1)
+    pipeline = device.compile_native(PROGRAM, options)
+    data = pickle.dumps(pipeline)
+    once = pickle.loads(data)
+    assert once is not pipeline and once.__reduce__()[0].__reduce__() == pipeline.__reduce__()[0].__reduce__()
+    assert pickle.dumps(once) == data  # so that any number of processes may hand it on
+    made, kinds = once.__reduce__()
+    _, kind, _, source = made.__reduce__()[1]
+    elsewhere = vp.compile_native(PROGRAM, targets=["wgsl"])  # what another kind of machine would not load
+    assert kinds == (vp.Pipeline,) and vp.Pipeline._opened(kind, elsewhere, source) is pipeline
+    lone = pickle.loads(pickle.dumps(device.load(pipeline.artifact)))
+    assert lone == pipeline and lone.__reduce__()[0].__reduce__()[1][-1] is None
+
+
+# Reads a function of JAX's from standard input, calls it, and sends the result and the function itself.
+FRESH_CALL = """
+import pickle, sys
+import numpy as np
+function = pickle.load(sys.stdin.buffer)
+sent = pickle.dumps(function)
+x, y = np.ones((4, 2), np.float32), np.full((4, 2), 3, np.float32)
+sys.stdout.buffer.write(pickle.dumps((np.asarray(function(x, y, 2.0)), sent)))
+"""
+
+
+def test_a_function_of_jax_runs_where_it_arrives_and_goes_on() -> None:
+    """JAX's GPUs need the Program itself, which the pipeline has."""
+    need_package("jax", "jax")
+    from vyre_py.interop.jax import vyre_call
+
+    sent = pickle.dumps(vyre_call(PROGRAM))
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", FRESH_CALL], input=sent, capture_output=True, env=child_environment(), check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        result, sent = pickle.loads(done.stdout)
+        assert result.tolist() == [[5, 5]] * 4
+
+
 def test_equal_things_have_equal_tokens() -> None:
     places = parse("\n\n" + str(PROGRAM))
     assert places == PROGRAM and places.__dask_tokenize__() == PROGRAM.__dask_tokenize__()
