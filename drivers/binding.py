@@ -131,8 +131,9 @@ def _conversion(type_: Type, found: np.dtype[Any]) -> str:
 class _Binder:
     """Collects what fits and a sentence for everything that does not."""
 
-    def __init__(self, device: Device, interface: Interface, given: dict[str, Any], staged: bool) -> None:
+    def __init__(self, device: Device, interface: Interface, given: dict[str, Any], staged: bool, partial: bool) -> None:
         self.device, self.interface, self.given, self.staged = device, interface, given, staged
+        self.left_out = {m.name for m in interface.buffers if partial and m.name not in given and not m.access.reads}
         self.problems: list[str] = []
         self.arrays: dict[str, Argument] = {}
         self.encoded: dict[str, bytes] = {}
@@ -171,7 +172,7 @@ class _Binder:
     def buffers(self) -> None:
         for memory in self.interface.buffers:
             if memory.name not in self.given:
-                if not (self.staged and not memory.access.reads):
+                if memory.name not in self.left_out:
                     self.problems.append(f"buffer {memory.name!r} ({memory.type}, {memory.access.value}) is missing")
                 continue
             before = len(self.problems)
@@ -241,8 +242,7 @@ class _Binder:
     def check_shapes(self) -> None:
         unsolved = {d.name for d in self.interface.dims} - set(self.sizes)
         # A dim whose array is missing or invalid was reported already.
-        left_out = {m.name for m in self.interface.buffers if m.name not in self.given and self.staged and not m.access.reads}
-        told = {e.name for m in self.interface.buffers if m.name not in self.found and m.name not in left_out for e in m.shape if isinstance(e, Dim)}
+        told = {e.name for m in self.interface.buffers if m.name not in self.found and m.name not in self.left_out for e in m.shape if isinstance(e, Dim)}
         told |= set(self.given)
         self.problems += [f"dim {name!r} is not the size of any given axis; give it by name" for name in sorted(unsolved - told)]
         for memory in self.interface.buffers:
@@ -287,16 +287,16 @@ class _Binder:
 
 
 def bind_arguments(
-    device: Device, interface: Interface, arguments: Any, named: Mapping[str, Any], *, staged: bool,
+    device: Device, interface: Interface, arguments: Any, named: Mapping[str, Any], *, staged: bool, partial: bool = False,
     out: Mapping[str, Any] | None = None, max_output_bytes: int | None = None,
 ) -> BindingPlan:  # fmt: skip
-    """Fits arguments to an interface. `staged` allows host arrays, and outputs that are only written may be left out; then results may go to `out`, and
-    take so many bytes at most.
+    """Fits arguments to an interface. `staged` allows host arrays, and outputs that are only written may be left out, as with `partial`; then results may go
+    to `out`, and take so many bytes at most.
 
     Raises BindingError with every mismatch of name, dtype, rank, size, device and overlap.
     """
     given, problems = arguments_by_name(interface, arguments, named)
-    binder = _Binder(device, interface, given, staged)
+    binder = _Binder(device, interface, given, staged, staged or partial)
     binder.problems += problems
     for step in (binder.names, binder.params, binder.dims, binder.buffers, binder.check_shapes):
         step()

@@ -30,8 +30,8 @@ class CallEntry(Stationary):
 
     Arguments go as for `bind`, buffers before params in order of declaration, or by name, dims by name alone; `stream=` is an object with
     `__cuda_stream__`, where the Program has no such name. Buffers that are only written may be left out, or be None: they are made then, of the kind of
-    the first array among the arguments (NumPy's, another library's by DLPack, or a Buffer), and a call gives them, as a tuple where they are several; else it
-    gives None.
+    the first array among the arguments (NumPy's, or another library's that has `from_dlpack`; a Buffer beside any other), and a call gives them, as a tuple if
+    they are several; else it gives None.
 
     On the CPU and on CUDA Buffers and arrays of libraries with DLPack's exchange table (PyTorch) go to native code, which keeps the rules of `bind`, and on the
     CPU NumPy's arrays do. Whatever else there is, and all that breaks a rule, goes to `bind` itself, and `explain` says why. Any number of threads may call it.
@@ -121,7 +121,7 @@ class CallEntry(Stationary):
         device, interface = self.pipeline.device, self.pipeline.artifact.interface
         names = {memory.name for memory in left_out}
         stated = {name: value for name, value in given.items() if name not in names}
-        shapes = bind_arguments(device, interface, stated, {}, staged=True).shapes
+        shapes = bind_arguments(device, interface, stated, {}, staged=False, partial=True).shapes  # in the words of `bind`, which takes no copies of arrays
         beside = next((stated[memory.name] for memory in interface.buffers if memory.name in stated), None)
         made: dict[str, Any] = {}
         for memory in left_out:
@@ -138,5 +138,9 @@ def _as_its_kind(output: Any, beside: Any) -> Any:
     if not isinstance(output, Buffer) or isinstance(beside, Buffer) or not hasattr(beside, "__dlpack__"):
         return output
     names = getattr(beside, "__array_namespace__", None)
-    library: Any = names() if callable(names) else sys.modules.get(type(beside).__module__.partition(".")[0])
-    return library.from_dlpack(output) if hasattr(library, "from_dlpack") else output
+    if callable(names):
+        libraries: list[Any] = [names()]
+    else:
+        libraries = [sys.modules.get(kind.__module__.partition(".")[0]) for kind in type(beside).__mro__]  # a user's class may be a kind of a library's
+    library: Any = next((library for library in libraries if hasattr(library, "from_dlpack")), None)
+    return output if library is None else library.from_dlpack(output)

@@ -28,6 +28,19 @@ from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.ir.text.parser import parse
 
 
+class Lent:
+    """An array of a library that has DLPack and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
     """The same arguments over other memory: what shares memory there does here."""
     bases: dict[int, Any] = {}
@@ -184,6 +197,35 @@ def test_outputs_that_are_left_out_are_made() -> None:
         entry(x)
     with pytest.raises(vp.BindingError, match=r"'x' .* is missing"):
         entry(a=1.0)
+
+
+COPY = "program copied(n) {\n buffer x: f32[n] read\n buffer z: f32[n] write\n z[global_id.x] = x[global_id.x]\n}"
+
+
+def test_outputs_are_made_beside_whatever_bind_takes() -> None:
+    entry, x = open_device("cpu").compile_native(parse(COPY)).callable(), np.arange(5, dtype=np.float32)
+    for given in (x, Lent(x), memoryview(x), open_device("cpu").upload(x), x.view(np.matrix).A1, np.array(4, np.float32)):
+        z = entry(given)
+        got = z.read() if isinstance(z, vp.Buffer) else z
+        assert got.tolist() == (x.tolist() if got.size > 1 else [4])
+
+
+@pytest.mark.parametrize("kind", ["cpu", "reference"])
+def test_outputs_that_are_left_out_change_no_words(kind: str) -> None:
+    device = open_device(kind)
+    pipeline = device.compile_native(parse(COPY))
+    entry, freed, n = pipeline.callable(), device.upload(np.ones(4, np.float32)), 4
+    freed.free()
+    resident = device.upload(np.ones(n, np.float32))
+    odd = [
+        np.ones(n), np.ones(2 * n, np.float32)[::2], np.ma.masked_array(np.ones(n, np.float32)), np.ones(n, np.complex64), np.ones(n, object), [1.0] * n, None,
+        3.0, "x", freed, device.upload(np.ones(n)), Lent(np.ones(n)), open_device("reference" if kind == "cpu" else "cpu").upload(np.ones(n, np.float32)),
+    ]  # fmt: skip
+    odd += [np.ones(n, np.float32), memoryview(np.ones(n, np.float32))] if kind == "reference" else []
+    for x in odd:
+        says = outcome(pipeline.bind, {"x": x, "z": resident})
+        assert says is not None and outcome(entry, {"x": x}) == says and "'z'" not in says[1]
+    assert outcome(entry, {"x": resident, "n": 5}) == outcome(pipeline.bind, {"x": resident, "n": 5, "z": device.upload(np.ones(5, np.float32))})
 
 
 def test_a_stream_is_for_devices_that_have_them() -> None:
