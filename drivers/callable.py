@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from vyre_py.drivers.pipeline import Pipeline
 
 __all__ = ["CallEntry"]
+
+# Float types that native code takes -> the greatest of the whole numbers that are exact, up to all of which they are.
+_WHOLE: Final = {"f32": 1 << 24, "f64": 1 << 53}
 
 
 @public
@@ -92,7 +95,8 @@ class CallEntry(Stationary):
         stream = self._stream_of(given)
         if left_out := [memory for memory in interface.buffers if not memory.access.reads and given.get(memory.name) is None]:
             return self._with_outputs(given, left_out, stream)
-        launch = self.pipeline.bind(given, config=DispatchConfig(stream=stream))
+        config = None if stream is None else DispatchConfig(stream=stream)  # without options plans that are known are used again
+        launch = self.pipeline.bind(given, config=config)
         launch()
         if launch.plan.report is not None and on_host(self.pipeline.device):
             launch.plan.report.report.settle()  # over arrays that nobody waits for before looking into them
@@ -105,12 +109,16 @@ class CallEntry(Stationary):
         return None if "stream" in own else given.pop("stream", None)
 
     def _made_plain(self, given: dict[str, Any]) -> bool:
-        """Replaces NumPy's numbers of a param's own type by Python's, which have the same bits, and learns about the others; gives whether anything changed."""
+        """Replaces NumPy's numbers of a param's own type, and whole numbers that a float holds, by what native code takes, which has the same bits, and learns
+        about the others; gives whether anything changed."""
         interface, changed = self.pipeline.artifact.interface, False
         for param in interface.params:
             value = given.get(param.name)
             if isinstance(value, np.generic) and param.type.in_numpy and value.dtype == param.type.dtype and not np.isnan(value):  # a NaN has bits of its own
                 given[param.name] = value.item()
+                changed = True
+            elif type(value) is int and abs(value) <= _WHOLE.get(param.type.name, -1):
+                given[param.name] = float(value)
                 changed = True
         for memory in interface.buffers:
             changed |= memory.name in given and self._learn(given[memory.name])

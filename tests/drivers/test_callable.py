@@ -163,6 +163,38 @@ def test_numbers_are_bound_as_bind_does(name: str, slow: list[Any]) -> None:
     assert (native > 1) == (name in VALUE_KINDS)
 
 
+@pytest.mark.parametrize("name", ["f32", "f64", "f16"])
+def test_whole_numbers_of_floats_are_taken_where_they_are_exact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"program one(n) workgroup(1) over(1) {{\n param a: {name}\n buffer out: {name}[n] read_write\n out[0u32] = a\n}}"
+    pipeline = open_device("cpu").compile_native(parse(text))
+    entry, type_, bound = pipeline.callable(), pipeline.artifact.interface.params[0].type, list[Any]()
+    general = type(pipeline).bind
+    monkeypatch.setattr(type(pipeline), "bind", lambda self, given, **named: bound.append(given["a"]) or general(self, given, **named))
+    bits = {"f32": 24, "f64": 53, "f16": 0}[name]  # native code has no numbers of f16
+    within = [sign * value for value in (0, 1, 2, 1000, (1 << bits) - 1, 1 << bits) for sign in (1, -1)] if bits else []
+    beyond = [sign * value for value in ((1 << bits) + 1, (1 << 70) + 1, 10**30) for sign in (1, -1)]
+    for value in within + beyond:
+        out, other = np.zeros(1, type_.dtype), np.zeros(1, type_.dtype)
+        bound.clear()
+        entry(out, value)
+        assert bound == ([] if value in within else [value])
+        general(pipeline, {"out": other, "a": value})()
+        assert out.tobytes() == other.tobytes(), value
+    for wrong, words in ((True, "a bool is not a valid"), ("2", "'2' is not a number")):
+        with pytest.raises(vp.BindingError, match=words):
+            entry(out, wrong)
+
+
+def test_calls_that_bind_makes_use_plans_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, planned = open_device("cpu").compile_native(parse(AXPY)).callable(), list[Any]()
+    general = entry.pipeline._launch
+    monkeypatch.setattr(type(entry.pipeline), "_launch", lambda self, *given: planned.append(given) or general(*given))
+    x, y = np.arange(5, dtype=np.float32), np.ones(5, np.float32)
+    for _ in range(3):
+        entry(Lent(x), y, 2.0)
+    assert len(planned) == 1 and y.tolist() == [1, 7, 13, 19, 25]
+
+
 def test_names_that_are_only_equal_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "program one(n) workgroup(64) over(n) {\n buffer source: f32[n] read\n buffer target: f32[n] write\n target[global_id.x] = source[global_id.x]\n}"
     pipeline = open_device("cpu").compile_native(parse(text))
