@@ -127,13 +127,28 @@ class ProgramWarning(UserWarning):
 
 @public
 class VyreError(Exception):
-    """Everything that vyre-py raises on purpose."""
+    """Everything that vyre-py raises on purpose. Errors are equal that have the same class, text, fields and notes, as on either side of a pickle."""
+
+    @classmethod
+    def _kind(cls) -> type[VyreError]:
+        """The class as which the error arrives elsewhere: of one of some module of ours the public one that it is a kind of."""
+        return next(known for known in cls.__mro__ if known.__module__ == "vyre_py" and issubclass(known, VyreError))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python would call the class with the composed text, which is not what constructors here take. A class of some module of ours arrives as the public
-        # one that it is a kind of.
-        kind = next(known for known in type(self).__mro__ if known.__module__ == "vyre_py" and issubclass(known, VyreError))
-        return *made_by(kind._again, self.args), dict(vars(self))
+        # Python would call the class with the composed text, which is not what constructors here take.
+        return *made_by(self._kind()._again, self.args), dict(vars(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, VyreError):
+            return NotImplemented
+        return self is other or (self._kind() is other._kind() and self._told() == other._told())
+
+    def __hash__(self) -> int:
+        return hash((self._kind(), repr(self.args)))  # fields and notes may be added later
+
+    def _told(self) -> str:
+        """What travels, as text, in which a NaN among the fields is equal to itself."""
+        return repr((self.args, sorted(vars(self).items())))
 
     @classmethod
     def _again(cls, args: tuple[Any, ...]) -> Self:
