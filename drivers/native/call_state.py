@@ -294,8 +294,8 @@ class EntryState:
         if isinstance(value, Buffer):
             return ""
         if type(value) is np.ndarray:
-            odd = not value.flags.c_contiguous or value.dtype != memory.type.dtype
-            return "is no C-contiguous array of its dtype" if odd else ""
+            odd = [f"has dtype {value.dtype}, not {memory.type.dtype}"] if value.dtype != memory.type.dtype else []
+            return ", and ".join(odd + ([] if value.flags.c_contiguous else ["is not C-contiguous"]))
         return "" if self.exchanges.knows(value) else f"is a {type(value).__name__}, which is no array that native code knows"
 
     def learn(self, value: Any) -> bool:

@@ -13,11 +13,13 @@ from vyre_py.drivers.binding import arguments_by_name, bind_arguments
 from vyre_py.drivers.callable import CallEntry
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.buffer import Buffer
+from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.native.call_state import EntryState, entry_method
 from vyre_py.drivers.native.mode import UNUSABLE, Mode, ModeWord
 from vyre_py.drivers.native.values import VALUE_FORMS
 from vyre_py.drivers.sharing.c_callable import CCallable, CKernel
 from vyre_py.ir.data_classes import dataclass
+from vyre_py.ir.language.nodes import Param
 from vyre_py.lowering.llvm import jit
 from vyre_py.lowering.llvm.callable import GRID_WORDS, PLAN_SYMBOL, PlanCode
 from vyre_py.lowering.statuses import CStatus
@@ -195,14 +197,12 @@ class NativeEntry(CallEntry):
             told.append(f"the device: {', '.join(str(mode.name).lower() for mode in Mode if mode & self._mode.value)}")
         self._made_plain(given)
         for memory in interface.buffers:
-            if memory.name not in given:
-                told.append(f"{memory.name!r} is left out")
+            if memory.name not in given or (given[memory.name] is None and not memory.access.reads):
+                told.append(f"{memory.name!r} is {'missing' if memory.access.reads else 'left out'}")
             elif why := self._told.misfit(memory, given[memory.name]):
                 told.append(f"{memory.name!r} {why}")
         for param in interface.params:
-            value = given.get(param.name)
-            if type(value) not in VALUE_FORMS.get(param.type.name, ()):
-                told.append(f"param {param.name!r} ({param.type}) is a {type(value).__name__}, which Python converts")
+            told += _param_misfits(param, given)
         stream = self._stream_of(given)
         if not told and (why := self._order_misfit(given, stream)):
             told.append(why)
@@ -212,6 +212,21 @@ class NativeEntry(CallEntry):
             except BindingError as error:
                 told += error.problems
         return told
+
+
+def _param_misfits(param: Param, given: Mapping[str, Any]) -> Sequence[str]:
+    """Why native code does not take what is given for a param, which `bind` may refuse as well; empty where it does."""
+    if param.name not in given:
+        return [f"param {param.name!r} ({param.type}) is missing"]
+    value = given[param.name]
+    if type(value) in VALUE_FORMS.get(param.type.name, ()):
+        return []
+    try:
+        encode_param(param, value)
+    except BindingError as error:
+        return error.problems
+    kind = type(value).__name__
+    return [f"param {param.name!r} ({param.type}) is {'an' if kind[0] in 'aeiou' else 'a'} {kind}, which Python converts"]
 
 
 _Type = TypeVar("_Type", bound=NativeEntry)

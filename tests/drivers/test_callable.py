@@ -337,8 +337,17 @@ def test_a_call_says_why_it_is_slow() -> None:
     entry = device.compile_native(parse(AXPY)).callable()
     x, y = np.ones(5, np.float32), np.ones(5, np.float32)
     assert entry.explain(x, y, 1.0) == [] and entry.explain(device.upload(x), y, a=1.0) == []
-    assert entry.explain(x[::2], y, 1.0) == ["'x' is no C-contiguous array of its dtype"]
-    assert entry.explain(x, y, "1") == ["param 'a' (f32) is a str, which Python converts"]
+    assert entry.explain(x[::2], y, 1.0) == ["'x' is not C-contiguous"]
+    assert entry.explain(x.astype(np.float64), y, 1.0) == ["'x' has dtype float64, not float32"]
+    assert entry.explain(x.astype(">f4")[::2], y, 1.0) == ["'x' has dtype >f4, not float32, and is not C-contiguous"]
+    assert entry.explain(x, y, "1") == ["param 'a' (f32): '1' is not a number"]
+    assert entry.explain(x, y, None) == ["param 'a' (f32): None is not a number"]
+    assert entry.explain(x, y) == ["param 'a' (f32) is missing"]
+    assert entry.explain(y=y, a=1.0) == ["'x' is missing"]
+    assert entry.explain(x, y, np.float64(0.1)) == ["param 'a' (f32) is a float64, which Python converts"]
+    assert entry.explain(x, y, 2) == [] and entry.explain(x, y, (1 << 24) + 1) == ["param 'a' (f32) is an int, which Python converts"]
+    outputs = device.compile_native(parse(COPY)).callable()
+    assert outputs.explain(x) == outputs.explain(x, None) == ["'z' is left out"]
     assert entry.explain(memoryview(x), y, 1.0) == ["'x' is a memoryview, which is no array that native code knows"]
     assert entry.explain(x, y[1:], 1.0) == ["dim 'n' is 5 from axis 0 of 'x', but axis 0 of 'y' has 4"]
     with vp.trace():
