@@ -44,6 +44,11 @@ def attention(
     of sums, too; unless given it is what is fast for the length of a head `on` a device or target ("sm_90"), or fits every one. A row with a score
     that is NaN or positive infinity is NaN throughout.
 
+    To first order in u = 2^-24, a result of strict products is off by at most (2 (head + 7) a + 2 n + 15) u w, where a is the greatest scale * sum of |q k| of
+    its query, w the sum over j of p[j] |v[z, g, j]|, and `tiles` has 8 keys or more. Elements of 16 bits are exact; their exponentials add 2^-8 w (bf16), or
+    2^-11 w and 2^-25 times the sum over j of |v[z, g, j]| (f16), and results of 16 bits are off by 2^-8 or 2^-11 of themselves more. Tensor cores have what
+    `matmul` says of sums of `head` and of n products in place of head u and n u; `vp.fast` comes to that.
+
     T. Dao, D. Y. Fu, S. Ermon, A. Rudra and C. Re, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022), arXiv 2205.14135;
     the sums over blocks of keys are those of M. Milakov and N. Gimelshein (2018), arXiv 1805.02867. Raises ValidationError B108 at the caller's line for
     other types, sizes and scales.

@@ -26,13 +26,19 @@ def sum(type_: Type = f32, rank: int = 1, axis: int = -1) -> vp.Program:  # noqa
     for rank 1. f16 and bf16 are summed in f32 and rounded once; the order of sums is fixed, so floats have the same bits on every strict device. Integers
     wrap. The sum of nothing is 0. A workgroup goes over whole rows: one long array is quicker as a view of [1024, n / 1024], summed twice.
 
+    To first order in u = 2^-24, of f64 2^-53, a sum of floats is off by at most (c + k - 1) u times the sum of |source| along the axis, of n elements: it is a
+    chain of c = ceil(n / 2^k) for each place of a chunk, and then the chunk in halves, with k = 12 for rank 1, 7 along the last of more axes, 5 along others.
+    Elements of 16 bits are exact, and results of 16 bits off by 2^-11 (f16) or 2^-8 (bf16) of themselves more.
+
     Raises ValidationError B108 at the caller's line for other types, ranks and axes.
     """
     return _fold("sum", "add", one_of("the type of a sum", type_, NUMBERS), rank, axis)
 
 
 def mean(type_: Type = f32, rank: int = 1, axis: int = -1) -> vp.Program:
-    """target = the means of `source` along an axis: of f16, bf16, f32 or f64, the sum as in `sum`, divided and then rounded. The mean of nothing is NaN."""
+    """target = the means of `source` along an axis: of f16, bf16, f32 or f64, the sum as in `sum`, divided and then rounded. The mean of nothing is NaN.
+
+    A mean that is a normal number is off by at most (c + k + 1) u times the mean of |source|, and by what `sum` says of 16 bits, which has c, k and u."""
     return _fold("mean", "add", one_of("the type of a mean", type_, FLOATS), rank, axis)
 
 
