@@ -449,7 +449,7 @@ def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert report["bytes_per_launch"] == 36 and math.isclose(report["bytes_per_second"], 36e9 / report["launch_ns"]["median"])
     assert {stage["name"] for stage in report["stages"]} >= {"load"}
     status, out, err = said(capsys, "bench", "axpy.vir", "--device", "cpu", "a=2", "n=100")
-    assert (status, err) == (0, "") and "x: f32 [100] read, zeros" in out and "median of 9 rounds" in out
+    assert (status, err) == (0, "") and "x: f32 [100] read, random" in out and "median of 9 rounds" in out
 
 
 def test_bench_counts_what_a_program_does_and_sets_it_beside_the_roof(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,10 +467,10 @@ def test_bench_counts_what_a_program_does_and_sets_it_beside_the_roof(capsys: py
     assert re.search(r"memory: .* a launch, .*B/s of .*B/s\n", out) and re.search(r"arithmetic: 2 kFLOP a launch, .* of .*FLOP/s \(f32\)\n", out)
     assert re.search(r"roof: \S+ % of what memory and arithmetic allow", out)
 
-    # Of vectors and bools, too, zeros are made.
+    # Of vectors and bools, too, arrays are made.
     text = "program v(n) over(n) { buffer x: f16x3[n] read\n buffer y: bool[n] write\n y[global_id.x] = x[global_id.x].x > 0.0f16 }"
     Path("vectors.vir").write_text(text, encoding="utf-8")
-    assert [b["given"] for b in told(capsys, "bench", "vectors.vir", "--device", "cpu", "n=10", "--repeat", "1")["buffers"]] == [False, False]
+    assert [b["given"] for b in told(capsys, "bench", "vectors.vir", "--device", "cpu", "n=200000", "--repeat", "1")["buffers"]] == [False, False]
 
     out = said(capsys, "bench", "axpy.vir", "--device", "reference", "a=2", "n=100", "--repeat", "1")[1]
     assert "roof: reference:0 does not support a roof (there are no figures of the interpreter)" in out and "FLOP/s of" not in out
@@ -479,6 +479,34 @@ def test_bench_counts_what_a_program_does_and_sets_it_beside_the_roof(capsys: py
     assert report["operations_per_launch"] is report["operations_per_second"] is None and "only as it runs" in report["uncounted"]
     assert said(capsys, "compile", "axpy.vir", "--target", "cpu")[0] == 0
     assert "compiled code" in told(capsys, "bench", "axpy.vyre", "--device", "cpu", "a=2", "n=10", "--repeat", "1")["uncounted"]
+
+
+MADE = """program made(n) over(n) {
+    buffer x: T[n] read
+    buffer y: T[n] read_write
+    buffer i: u32[n] read
+    buffer b: boolx2[n] read
+    let k = global_id.x
+    let here = cast(x[k], f32)
+    let there = cast(y[k], f32)
+    assert here >= -1.0f32 && here <= 1.0f32, "{} of x", here
+    assert there >= -1.0f32 && there <= 1.0f32, "{} of y", there
+    assert here != there, "{} is in x and y", here
+    assert k < WRAP || cast(x[k - WRAP], f32) == here, "not again"
+    assert i[k] == 0 && !b[k].x && !b[k].y, "index {}", i[k]
+}
+"""
+
+
+@pytest.mark.parametrize(("type_", "size"), [("f8e4m3", 3), ("f8e5m2", 3), ("f16", 100), ("bf16", 100), ("f32", 300_000), ("f64", 100)])
+def test_bench_makes_random_floats_and_other_zeros(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, type_: str, size: int) -> None:
+    monkeypatch.setattr(rounds, "_ROUND_NS", 1)
+    text = MADE.replace("T[n]", f"{type_}[n]").replace("WRAP", str((1 << 20) // 4))
+    Path("made.vir").write_text(re.sub(r"cast\((.*), f32\)", r"\1", text) if type_ == "f32" else text, encoding="utf-8")
+    bench = ("bench", "made.vir", "--device", "cpu", "--repeat", "1", f"n={size}")
+    report = told(capsys, *bench)
+    assert [(row["name"], row["made_of"]) for row in report["buffers"]] == [("x", "random"), ("y", "random"), ("i", "zeros"), ("b", "zeros")]
+    assert "0.0 is in x and y" in said(capsys, *bench[:-1], "x=0,0", "y=0,0")[2]
 
 
 def test_bench_draws_a_roofline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

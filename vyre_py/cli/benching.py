@@ -7,7 +7,9 @@ import json
 import statistics
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from vyre_py.cli.compiling import stages_data
 from vyre_py.cli.output import CommandError, name_text, rate_text, say, say_json, size_text, time_text
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["bench", "measured_row", "read_report"]
 
+_SEED: Final = 1
+_BLOCK_BYTES: Final = 1 << 20
+
 
 def _sizes(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, int]:
     """The sizes that are given by name, and those that the arrays have."""
@@ -43,8 +48,25 @@ def _sizes(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, int]:
     return sizes
 
 
-def _resident(pipeline: Pipeline, memory: Memory, values: dict[str, Any], sizes: dict[str, int]) -> Buffer:
-    """A buffer of the array that was given, or of zeros. Raises CommandError for a size that nothing tells, and what uploading raises."""
+def _fill(made: Buffer, generator: np.random.Generator) -> None:
+    """Writes random floats from -1 to 1, a block of them again and again. To multiply zeros takes less power, so the clock would be higher than with data.
+
+    Integers and bools are zeros, since they may be indices, and tell how often a loop turns.
+    """
+    of = made.type
+    if of.kind is not Kind.FLOAT:
+        zero = False if of.kind is Kind.BOOL else 0
+        made.fill([zero] * of.lanes if of.is_vector else zero)  # pages that nothing has written may all be one, which a cache holds
+        return
+    count = prod(made.shape)
+    each = min(count, _BLOCK_BYTES // of.size_bytes)
+    block = generator.uniform(-1, 1, (each, of.lanes) if of.is_vector else each).astype(of.dtype)
+    for first in range(0, count, max(1, each)):
+        made.device.upload_ranges([(made, first, block[: count - first])])
+
+
+def _resident(pipeline: Pipeline, memory: Memory, values: dict[str, Any], sizes: dict[str, int], generator: np.random.Generator) -> Buffer:
+    """A buffer of the array that was given, or made. Raises CommandError for a size that nothing tells, and what uploading raises."""
     if memory.name in values:
         return pipeline.device.upload(values[memory.name], memory.type if memory.type.is_vector else None)
     unknown = sorted({dim.name for expr in memory.shape for dim in dims_of(expr)} - set(sizes))
@@ -55,8 +77,7 @@ def _resident(pipeline: Pipeline, memory: Memory, values: dict[str, Any], sizes:
     except ZeroDivisionError as error:
         raise CommandError(f"the shape of {name_text(memory.name)} divides by zero") from error
     made = pipeline.device.allocate(shape, memory.type)
-    zero = False if memory.type.kind is Kind.BOOL else 0
-    made.fill([zero] * memory.type.lanes if memory.type.is_vector else zero)  # pages that nothing has written may all be one, which a cache holds
+    _fill(made, generator)
     return made
 
 
@@ -72,6 +93,7 @@ def _buffers_data(pipeline: Pipeline, buffers: dict[str, Buffer], values: dict[s
         size_bytes = prod(shape) * memory.type.size_bytes
         rows.append({
             "name": memory.name, "type": str(memory.type), "shape": list(shape), "access": memory.access.value, "given": memory.name in values,
+            "made_of": None if memory.name in values else "random" if memory.type.kind is Kind.FLOAT else "zeros",
             "size_bytes": size_bytes, "moved_bytes": size_bytes * (memory.access.reads + memory.access.writes),
         })  # fmt: skip
     return rows
@@ -132,7 +154,7 @@ def _say_rates(report: dict[str, Any]) -> None:
 def _say_report(report: dict[str, Any], stages: str) -> None:
     say(f"program {name_text(report['program'])} on {report['device']} ({report['description']}), {report['numerics']}")
     for row in report["buffers"]:
-        say(f"  {name_text(row['name'])}: {row['type']} {row['shape']} {row['access']}" + ("" if row["given"] else ", zeros"))
+        say(f"  {name_text(row['name'])}: {row['type']} {row['shape']} {row['access']}" + ("" if row["given"] else f", {row['made_of']}"))
     median, least, most = (time_text(report["launch_ns"][name]) for name in ("median", "least", "most"))
     say(f"a launch: {median} (median of {report['rounds']} rounds of {report['launches_per_round']}; {least} to {most})")
     _say_rates(report)
@@ -183,9 +205,10 @@ def bench(arguments: argparse.Namespace) -> int:
     pipeline, values, program = opened(arguments)
     sizes = _sizes(pipeline, values)
     buffers: dict[str, Buffer] = {}
+    generator = np.random.default_rng(_SEED)
     try:
         for memory in pipeline.artifact.interface.buffers:
-            buffers[memory.name] = _resident(pipeline, memory, values, sizes)
+            buffers[memory.name] = _resident(pipeline, memory, values, sizes, generator)
         launch = pipeline.bind({**values, **buffers}, config=DispatchConfig(on_print=_ignore))
         with Progress("bench") as progress:
             taken, count = measured(launch, pipeline.device.synchronize, arguments.repeat, progress)

@@ -147,9 +147,9 @@ def _programs(commands: _Commands) -> None:
 def _runs(commands: _Commands) -> None:
     run = _command(commands, "run", "running:run", "run a Program once, and show or keep what it writes")
     bench = _command(commands, "bench", "benching:bench", "bind a Program once and launch it many times: medians, their spread, rates beside the device's roof")
-    for parser in (run, bench):
+    for parser, more in ((run, ""), (bench, "; arrays that are not given are made, of random floats from -1 to 1, and of zeros for integers and bools")):
         parser.add_argument("file", metavar="FILE", help=_CODE)
-        parser.add_argument("arguments", nargs="*", type=given, metavar="NAME=VALUE", help=_ARGUMENTS)
+        parser.add_argument("arguments", nargs="*", type=given, metavar="NAME=VALUE", help=_ARGUMENTS + more)
         parser.add_argument("--device", help=_DEVICE)
         _options(parser)
     run.add_argument("--out", action="append", type=destination, default=[], metavar="NAME=FILE.npy", help="keep a result; or FILE.npz for all of them")
