@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     (tile_refusals,) = deferred("vyre_py.ir.builder.tiles", "tile_refusals")
 
-__all__ = ["Shape", "axis_of", "extents_along", "extents_of", "stored_along"]
+__all__ = ["Shape", "axis_of", "extents_along", "extents_of", "instead_of_slices", "stored_along"]
 
 Shape = int | Sequence[int]
 
@@ -75,3 +75,23 @@ def axis_of(what: str, rank: int, axis: object) -> int:
 
 def _axes(memory: Memory) -> str:
     return f"{memory.name!r} has {memory.rank} {'axis' if memory.rank == 1 else 'axes'}"
+
+
+def instead_of_slices(memory: Memory, index: Sequence[object]) -> str:
+    """What loads and stores the tile that slices of an array mean; where their bounds are not all numbers, an example with as many axes."""
+    found = [_offset_and_extent(i) for i in index]
+    if None in found or len(found) != memory.rank:
+        found = [(axis, "8") for axis in "ijklmnpq"[: memory.rank]]
+    at, extents = (", ".join(parts) for parts in zip(*filter(None, found), strict=True))
+    shape = f"({extents})" if memory.rank > 1 else extents
+    return f"{memory.name}.tile({at}, shape={shape}) loads a tile, and {memory.name}[{at}] = t stores one"
+
+
+def _offset_and_extent(i: object) -> tuple[str, str] | None:
+    """Those of an index, an extent of None, or of a slice, as they are written; None of what has bounds that are computed, none, or less than none."""
+    if not isinstance(i, slice):
+        return (str(i), "None") if type(i) is int else None
+    start = 0 if i.start is None else i.start
+    if i.step is not None or type(start) is not int or type(i.stop) is not int or not 0 <= start < i.stop:
+        return None
+    return str(start), str(i.stop - start)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vyre_py.ir.builder.emission import Emitter
 from vyre_py.ir.builder.expressions import Expr, Index, Operand
 from vyre_py.ir.builder.hints import convert_hint
-from vyre_py.ir.builder.tiles.shapes import extents_along, stored_along
+from vyre_py.ir.builder.tiles.shapes import extents_along, instead_of_slices, stored_along
 from vyre_py.ir.builder.tiles.tile_refusals import refusal_tile
 from vyre_py.ir.builder.where import fail
 from vyre_py.ir.language.assembler import OperandTypeError
@@ -60,6 +60,13 @@ class TileEmitter(Emitter):
         self._here().tile_atomic_add(memory, atoms, extents, atom)
 
     # ---- how
+
+    def _indices(self, memory: Memory, index: Index, written: str = "{}[{}]") -> tuple[Atom, ...]:
+        given = index if isinstance(index, tuple) else (index,)
+        for i in given:
+            if isinstance(i, slice) and not memory.type.is_vector:
+                fail("V201", f"an index of {memory.name!r} is a whole number, got {shown(i)}", f"slices are not indices; {instead_of_slices(memory, given)}")
+        return super()._indices(memory, index, written)
 
     def _offsets(self, memory: Memory, offsets: Index, written: str) -> tuple[Atom, ...]:
         if memory.type.is_vector:

@@ -468,6 +468,14 @@ ACCESSES: list[tuple[str, str, Mistake]] = [
     ("V201", "a.tile(i, shape=128)", lambda s: s.u[s.ints]),
     ("V201", "vp.cast(i, vp.u32)", lambda s: s.x.tile(s.f, 0, shape=(8, 8))),
     ("V201", "slices", lambda s: s.x.tile(slice(0, 8), 0, shape=(8, 8))),  # type: ignore[arg-type]  # the mistake under test
+    ("V201", "x.tile(0, 0, shape=(4, 8)) loads a tile", lambda s: s.x[0:4, 0:8]),  # type: ignore[index]  # the mistake under test
+    ("V201", "x.tile(0, 3, shape=(4, None)) loads a tile", lambda s: s.x[:4, 3]),  # type: ignore[index]  # the mistake under test
+    ("V201", "u.tile(2, shape=6) loads a tile", lambda s: s.u[2:8]),  # type: ignore[index]  # the mistake under test
+    ("V201", "x.tile(i, j, shape=(8, 8)) loads a tile", lambda s: s.x[s.n : s.n + 4, 0:8]),  # type: ignore[index]  # the mistake under test
+    ("V201", "x.tile(i, j, shape=(8, 8)) loads a tile", lambda s: s.x[0:4]),  # type: ignore[index]  # the mistake under test
+    ("V201", "x.tile(i, j, shape=(8, 8)) loads a tile", lambda s: s.x[0:8:2, 0]),  # type: ignore[index]  # the mistake under test
+    ("V201", "x.tile(i, j, shape=(8, 8)) loads a tile", lambda s: s.x[4:4, -1:]),  # type: ignore[index]  # the mistake under test
+    ("V201", "y[0, 16] = t stores one", lambda s: s.y.__setitem__((slice(0, 8), slice(16, 20)), s.tile)),  # type: ignore[index]  # the mistake under test
     ("V202", "x.tile(i, j, shape=(...))", lambda s: s.x.tile(0, shape=(8, 8))),
     ("V202", "x.tile(i, j, shape=(...))", lambda s: s.x.tile(0, 0, 0, shape=(8, 8))),
     ("V202", "'x' has 2 axes, the shape of the tile 3", lambda s: s.x.tile(0, 0, shape=(8, 8, 8))),
