@@ -13,6 +13,7 @@ from device_kinds import need_package, open_device
 import vyre_py as vp
 from vyre_py.drivers.sharing import exchange
 from vyre_py.drivers.sharing import tensor_words as module
+from vyre_py.drivers.sharing.exchange_table import exchange_functions
 from vyre_py.drivers.sharing.tensor_words import TensorWords, tensor_words
 from vyre_py.ir.text.parser import parse
 
@@ -123,6 +124,7 @@ def test_the_look_is_no_op_for_those_who_watch() -> None:
 def test_where_it_does_not_know_python_takes_tensors(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert module._found(ModuleType("of_other_names")) is None
     kind = type("Kind", (torch.Tensor,), {"__dlpack_c_exchange_api__": torch.Tensor.__dlpack_c_exchange_api__})
+    assert exchange_functions(torch.Tensor).words is not None  # and stays known, whichever test came first
     monkeypatch.setattr(module, "_found", lambda _: None)
     entry, y = pipeline.callable(), torch.ones(4)
     x = torch.ones(4).as_subclass(kind)
