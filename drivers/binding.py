@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.memory.host_arrays import components_of, host_array, own_view
 from vyre_py.drivers.outputs import output_problems
 from vyre_py.drivers.sharing.exchange import is_foreign, lives_on, on_host, shares_memory, wrap
+from vyre_py.drivers.sharing.read_only import unwritable
 from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.dims import (
     GROUPS_LIMIT,
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
 else:
     declaration_printer, lexer = deferred("vyre_py.ir.text", "declaration_printer", "lexer")
 
-__all__ = ["READ_ONLY", "BindingPlan", "arguments_by_name", "bind_arguments", "solve_axes", "solve_grid", "too_wide"]
-
-READ_ONLY: Final = "its memory may only be read: a constant's, bytes, or another library's that allows no writes"
+__all__ = ["BindingPlan", "arguments_by_name", "bind_arguments", "solve_axes", "solve_grid", "too_wide"]
 
 # An argument of a buffer slot: resident already, or a host array that dispatch will stage.
 Argument = Buffer | np.ndarray[Any, Any]
@@ -216,7 +215,7 @@ class _Binder:
             if argument.allocation.freed:
                 yield f"{name!r} {argument.allocation.absence}{'' if argument.allocation.transient else '; upload or allocate it again'}"
             if argument.readonly and memory.access.writes:
-                yield f"{name!r} is written, and {READ_ONLY}"
+                yield unwritable(name, self.given[name])
             if argument.type.scalar is not memory.type.scalar:
                 yield f"{name!r} needs elements of {memory.type}, got {argument.type}{_as_array(memory)}"
             shape = argument.shape

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from vyre_py.drivers.binding import READ_ONLY, BindingPlan, arguments_by_name, solve_grid, too_wide
+from vyre_py.drivers.binding import BindingPlan, arguments_by_name, solve_grid, too_wide
 from vyre_py.drivers.config import DispatchConfig
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.many.commands import LAUNCH, Command, CommandView, Use
@@ -19,6 +19,7 @@ from vyre_py.drivers.memory.encoding import encode_param
 from vyre_py.drivers.observe.telemetry import LaunchRecord
 from vyre_py.drivers.reports import ReportHolder, report_of
 from vyre_py.drivers.sharing.exchange import shares_memory, wrap
+from vyre_py.drivers.sharing.read_only import unwritable
 from vyre_py.ir.imports import deferred, importing
 from vyre_py.ir.language.dims import DimExpr, evaluate_dim
 from vyre_py.ir.language.errors import shown
@@ -374,7 +375,7 @@ def _replacement(name: str, old: Buffer, value: Any, written: bool) -> Buffer:
     if isinstance(new, Buffer) and new.allocation.freed:
         problems.append(f"{name!r} {new.allocation.absence}")
     if isinstance(new, Buffer) and new.readonly and written:
-        problems.append(f"{name!r} is written, and {READ_ONLY}")
+        problems.append(unwritable(name, value))
     if not isinstance(new, Buffer) or problems:
         raise BindingError(name, problems)
     return new

@@ -18,6 +18,7 @@ from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.drivers.memory.host_arrays import Host, element_of, lost_mask, own_view
 from vyre_py.drivers.sharing import dlpack
 from vyre_py.drivers.sharing.dlpack import Foreign
+from vyre_py.drivers.sharing.read_only import never_changes
 from vyre_py.ir.imports import deferred
 from vyre_py.ir.language.errors import VyreError, shown
 
@@ -140,7 +141,8 @@ def _taken(device: Device, array: Any, what: str) -> Foreign:
         if not lives_on(device, array, what):
             raise BindingError(what, [f"its memory is not on {device.name}: copy it there, or use the device that it is on"])
         with device._current():  # PyTorch hands over what is on its current device, and no other
-            return dlpack.import_from(array, what, stream)
+            taken = dlpack.import_from(array, what, stream)
+        return taken._replace(readonly=True) if never_changes(type(array)) else taken
     interface = array.__cuda_array_interface__
     if stream is None or not isinstance(interface, dict):
         raise BindingError(what, [f"{shown(array)} has no __dlpack__, and no __cuda_array_interface__ that means anything on {device.name}"])
@@ -185,4 +187,4 @@ def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str
     address, readonly = interface["data"]
     if (stream := interface.get("stream")) is not None:
         device._order(int(stream), None)
-    return Foreign(int(address or 0), shape, type_, (dlpack.CUDA, 0), bool(readonly), array)
+    return Foreign(int(address or 0), shape, type_, (dlpack.CUDA, 0), bool(readonly) or never_changes(type(array)), array)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from vyre_py.drivers.sharing.read_only import never_changes
 from vyre_py.drivers.sharing.tensor_words import TensorWords, is_negated, tensor_words
 
 __all__ = ["ExchangeFunctions", "exchange_functions"]
@@ -53,9 +54,9 @@ def _asked(address: int) -> Any:
 
 @lru_cache(maxsize=64)  # a bound, since it holds the types
 def exchange_functions(type_: type) -> ExchangeFunctions | None:
-    """The functions of a type; None where it has none of the version that is known."""
+    """The functions of a type; None where it has none of the version that is known, and where arrays never change, which views cannot say."""
     capsule = getattr(type_, _NAME, None)
-    if type(capsule).__name__ != "PyCapsule":
+    if type(capsule).__name__ != "PyCapsule" or never_changes(type_):
         return None
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     try:

@@ -44,6 +44,11 @@ MANY = """program many(n, m, k) workgroup(8, 4) over(m, n - 1) {
   q[i, j] = q[i, j] + vec2(cast(k + cast(p[i, j], u32), i16), cast(v.y, i16))
   r[j] = u + cast(n, u8)
 }"""
+COPIED = """program copied(n) {
+  buffer x: f32[n] read
+  buffer z: f32[n] write
+  z[global_id.x] = x[global_id.x]
+}"""
 # The number of a workgroup along z is more than zero, so that nothing may lie side by side there.
 DEEP = """program deep(n, m) workgroup(4) over(n, 1, m) {
   buffer x: f32[n] read
@@ -78,6 +83,31 @@ def test_an_argument_that_is_read_and_written_stays_as_it_was() -> None:
     np.testing.assert_array_equal(jax.jit(lambda v: function(v, v, 2.0))(given), 2 * x + x)
     np.testing.assert_array_equal(function(given, given, 2.0), 2 * x + x)
     np.testing.assert_array_equal(given, x)
+
+
+def test_arrays_of_jax_are_never_written() -> None:
+    """Several may be one piece of memory."""
+    device = vp.device("cpu")
+    pipeline, copied = device.compile_native(parse(AXPY)), device.compile_native(parse(COPIED))
+    entry, given, x = pipeline.callable(), jnp.arange(8.0), jnp.ones(8)
+    same = given.reshape(8)
+    launch = pipeline.bind(x=x, y=np.zeros(8, np.float32), a=1.0)
+    for write, arguments in (
+        (pipeline.bind, {"x": x, "y": same, "a": 1.0}), (entry, {"x": x, "y": same, "a": 1.0}), (launch.set, {"y": same}),
+        (copied.callable(), {"x": x, "z": same}),
+    ):  # fmt: skip
+        with pytest.raises(vp.BindingError, match=r"is written, and its memory may only be read: .*; arrays of JAX never change"):
+            write(**arguments)
+    with pytest.raises(vp.BindingError, match="arrays of JAX never change"):
+        entry(x, same, 1.0)
+    assert device.wrap(given).readonly
+    np.testing.assert_array_equal(given, np.arange(8))
+    np.testing.assert_array_equal(pipeline.dispatch(x=x, y=same, a=1.0)["y"], np.arange(8) + 1)  # into a copy
+    made, y = copied.callable()(given), np.ones(8, np.float32)  # what is left out is made
+    assert isinstance(made, jax.Array)
+    np.testing.assert_array_equal(made, given)
+    entry(given, y, 2.0)
+    np.testing.assert_array_equal(y, 2 * given + 1)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ Arguments are the buffers in order of declaration, then the params, then the dim
 writes is an argument, too. Tensors are contiguous, on the function's device, and of the declared types; sizes are checked as `bind` does. Calls have no Python:
 `lowering/llvm/adapters/tvm_ffi.py` writes each function. On the CPU they run in the calling thread, on a GPU they are one launch on the stream that TVM FFI has
 for it now (`tvm_ffi.use_torch_stream`). TVM FFI does not tell of the negative bit of PyTorch's tensors: give `x.resolve_neg()` of one that may have it.
+Nor does it tell of arrays of JAX, which never change elsewhere: give none for what is written.
 """
 
 from __future__ import annotations

@@ -10,8 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from device_kinds import open_device
+from fake_cuda import FakeDriver
+from fake_device import installed
 
 import vyre_py as vp
+from vyre_py.drivers.cuda.device import CudaDevice
 from vyre_py.drivers.device import Device
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.sharing import dlpack
@@ -163,6 +166,43 @@ def test_memory_that_may_only_be_read(cpu: Device) -> None:
     assert cpu.wrap(Owner(array, vp.f32)).readonly is False  # its owner says nothing of it
 
 
+class OfJax(Owner):
+    """JAX's arrays never change, and their capsules do not say so."""
+
+    __module__ = "jaxlib._jax"
+
+
+class BelowOfJax(OfJax):
+    __module__ = __name__
+
+
+@pytest.mark.parametrize("type_", [OfJax, BelowOfJax])
+def test_arrays_that_never_change_are_not_written(cpu: Device, type_: Any) -> None:
+    x, y, kept = np.arange(4, dtype=np.float32), np.zeros(4, np.float32), np.zeros(4, np.float32)
+    never, words = type_(kept, vp.f32), "'y' is written, and its memory may only be read: .*; arrays of JAX never change: .*vyre_call"
+    pipeline = cpu.compile_native(doubled())
+    wrapped = cpu.wrap(never)
+    assert wrapped.readonly and wrapped[1:].readonly
+    launch, entry = pipeline.bind(x=type_(x, vp.f32), y=y), pipeline.callable()
+    for write in (
+        lambda: pipeline.bind(x=x, y=never), lambda: pipeline.bind({"x": x, "y": never}), lambda: launch.set(y=never), lambda: entry(x, never),
+        lambda: entry(x=x, y=never),
+    ):  # fmt: skip
+        for _ in range(70):  # what comes again and again is known
+            with pytest.raises(BindingError, match=words):
+                write()
+    with pytest.raises(BindingError, match="no writes"):
+        entry(x, wrapped)
+    with pytest.raises(BindingError, match="no writes"):
+        wrapped.write(x)
+    launch()
+    assert not kept.any() and y.tolist() == [0, 2, 4, 6]
+    launch.set(x=type_(x + 1, vp.f32))()
+    assert y.tolist() == [2, 4, 6, 8]
+    entry(never, y)
+    assert not y.any()
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [
@@ -213,6 +253,37 @@ def test_an_empty_array(cpu: Device) -> None:
 
 
 # ---------------------------------------------------------------- CUDA
+
+
+def test_arrays_on_a_gpu_that_never_change_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a stand-in for the driver."""
+    installed(monkeypatch, FakeDriver(total=1 << 24))
+    device = CudaDevice(0)
+    x, memory = device.allocate(8, vp.f32), device.allocate(8, vp.f32)
+
+    class Shared:
+        __module__ = "jaxlib._jax"
+
+        def __dlpack__(self, **rest: Any) -> Any:
+            return memory.__dlpack__(**rest)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return memory.__dlpack_device__()
+
+    class Told:
+        __module__ = "jaxlib._jax"
+        __cuda_array_interface__ = memory.__cuda_array_interface__
+
+    pipeline = device.compile_native(doubled())
+    launch, entry = pipeline.bind(x=x, y=memory), pipeline.callable()
+    for never in (Shared(), Told()):
+        assert device.wrap(never).readonly
+        for write, given in ((pipeline.bind, {"x": x, "y": never}), (entry, {"x": x, "y": never}), (launch.set, {"y": never})):
+            with pytest.raises(BindingError, match="arrays of JAX never change"):
+                write(**given)
+        with pytest.raises(BindingError, match="arrays of JAX never change"):
+            pipeline.dispatch({"x": x, "y": never})
+        launch.set(x=never, y=x)
 
 
 class Interface:
