@@ -24,7 +24,10 @@ from vyre_py.drivers.device import Device
 
 PHOTOGRAPH = ROOT / "examples" / "data" / "chelsea.png"
 # Example -> the package that it needs, and what VYRE_REQUIRE_DEVICES calls that.
-NEEDS = {"17_heat_mpi": ("mpi4py", "mpi"), "18_heat_dask": ("distributed", "dask"), "19_torch_distributed": ("torch", "torch")}
+NEEDS = {
+    "16_jax": ("jax", "jax"), "17_heat_mpi": ("mpi4py", "mpi"), "18_heat_dask": ("distributed", "dask"), "19_torch_distributed": ("torch", "torch"),
+    "20_shard_map": ("jax", "jax"),
+}  # fmt: skip
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
