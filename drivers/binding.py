@@ -116,15 +116,16 @@ def _as_array(memory: Memory) -> str:
     return f"; {memory.type}[{axes}] is an array of shape ({axes}, {memory.type.lanes}) of {memory.type.dtype}"
 
 
-def _conversion(type_: Type, found: np.dtype[Any]) -> str:
-    """How to make an array of a type's dtype from one of another."""
+def _conversion(type_: Type, found: np.dtype[Any], value: Any) -> str:
+    """How to make an array of a type's dtype from a value whose elements have another: NumPy need not take other libraries' arrays."""
+    how = "x.astype({}) converts" if type(value) is not np.ndarray and hasattr(value, "astype") else "np.asarray(x, {}) converts"
     if found.kind == "c":
-        pair = f"np.asarray(x, np.{'complex64' if type_.scalar is f32 else 'complex128'}) converts"
+        pair = how.format(f"np.{'complex64' if type_.scalar is f32 else 'complex128'}")
         return pair if type_.lanes == 2 and type_.scalar in (f32, f64) else "x.real and x.imag are its parts"
     if not type_.in_numpy:
         wanted = f"ml_dtypes.{type_.dtype.name}"
-        return f"x.view({wanted}) takes its bits" if found == unsigned_of(type_.scalar).dtype else f"np.asarray(x, {wanted}) converts"
-    return f"np.asarray(x, np.{type_.dtype.name}) converts"
+        return f"x.view({wanted}) takes its bits" if found == unsigned_of(type_.scalar).dtype else how.format(wanted)
+    return how.format(f"np.{type_.dtype.name}")
 
 
 class _Binder:
@@ -222,7 +223,7 @@ class _Binder:
         else:
             if argument.dtype != memory.type.dtype:
                 wanted = f"{name!r} needs elements of {memory.type}, got dtype {argument.dtype}{_as_array(memory)}"
-                yield f"{wanted}; {_conversion(memory.type, argument.dtype)}"
+                yield f"{wanted}; {_conversion(memory.type, argument.dtype, self.given[name])}"
             shape = argument.shape
         if not _has_rank(memory, _host_shape(argument)):
             if isinstance(argument, Buffer) and argument.type.is_vector and argument.type is not memory.type:

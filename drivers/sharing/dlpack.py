@@ -38,6 +38,8 @@ _USED: Final = {False: b"used_dltensor", True: b"used_dltensor_versioned"}  # a 
 _CODES: Final = {Kind.SINT: 0, Kind.UINT: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
 _OWN_CODES: Final = {bf16: 4, f8e4m3: 10, f8e5m2: 12}
 _COMPLEX: Final = 5
+_STRIDED: Final = "it is not C-contiguous: hand over a contiguous copy"
+_STRIDED_TENSOR: Final = "it is not C-contiguous: x.contiguous() is a copy that is"
 
 
 class _DLDevice(ctypes.Structure):
@@ -175,7 +177,7 @@ def import_from(array: Any, what: str, stream: int | None = None) -> Foreign:
         raise BindingError(what, [f"__dlpack__ gave {shown(capsule)}, which is not a DLPack capsule"])
     taken = _read(place, versioned=versioned)
     if isinstance(taken, str):
-        raise BindingError(what, [taken])
+        raise BindingError(what, [_STRIDED_TENSOR if taken is _STRIDED and hasattr(array, "contiguous") else taken])
     # From here on it is ours: a capsule of another name is left alone when it goes.
     _rename(capsule, _USED[versioned])
     return taken
@@ -224,7 +226,7 @@ def _read(place: int, *, versioned: bool) -> Foreign | str:
     if rank > 0:
         packed = _packed_shape(rank, ctypes.string_at(sizes, 8 * rank), ctypes.string_at(strides, 8 * rank) if strides else None)
         if packed is None:
-            return "it is not C-contiguous: hand over a contiguous copy"
+            return _STRIDED
         shape = packed
     return Foreign(data + begin, shape, type_, (kind, ordinal), bool(flags & READ_ONLY), Lender(partial(_release, deleter, place)))
 

@@ -199,8 +199,10 @@ def test_what_does_not_fit_is_said_when_it_is_traced() -> None:
     compiled = jax.jit(function)
     with pytest.raises(vp.BindingError, match="dim 'n' is 6 from axis 0 of 'x', but axis 0 of 'y' has 5"):
         compiled(x, y[:5], 1.0)
-    with pytest.raises(vp.BindingError, match="'y' needs elements of f32, got dtype int32"):
+    with pytest.raises(vp.BindingError, match=r"'y' needs elements of f32, got dtype int32; x.astype\(np.float32\) converts"):
         compiled(x, jnp.ones(6, np.int32), 1.0)
+    with pytest.raises(vp.BindingError, match=r"'x' needs elements of f32, got dtype bfloat16; x.astype\(np.float32\) converts"):
+        open_device("cpu").compile_native(parse(AXPY)).dispatch(x=jnp.ones(6, jnp.bfloat16), y=y, a=1.0)
     with pytest.raises(vp.BindingError, match="'x' needs elements of f32, got dtype float64"):
         function(np.ones(6), y, 1.0)
     with pytest.raises(vp.BindingError, match=r"param 'a' \(f32\) is a number, or an array of float32 of shape \[\], got float32\[6\]"):

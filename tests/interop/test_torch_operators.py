@@ -89,8 +89,9 @@ def test_views_are_read_and_what_is_changed_is_contiguous() -> None:
     y = torch.zeros(4, 2, dtype=torch.bfloat16)
     add(y[1:3].view(-1), [1.0, 2.0])
     assert y.tolist() == [[0, 0], [3, 3], [3, 3], [0, 0]]
-    with pytest.raises(vp.BindingError, match="contiguous"):
+    with pytest.raises(vp.BindingError, match=r"'y': it is not C-contiguous: x.contiguous\(\) is a copy that is") as raised:
         add(y[:, 0], [1.0, 2.0])
+    assert "np." not in str(raised.value)
 
 
 def test_changes_in_place() -> None:

@@ -58,6 +58,10 @@ def _absent(name: str, type_: Type) -> list[str]:
     return [] if jax.dtypes.canonicalize_dtype(dtype) == dtype else [f"{name!r} has elements of {type_}, which JAX has only under jax_enable_x64"]
 
 
+class _Traced(np.ndarray[Any, Any]):
+    """In the place of an array of JAX, which NumPy does not convert: binding names the array's own method then."""
+
+
 def _stand_in(name: str, array: Any) -> np.ndarray[Any, Any]:
     """An array of the type and shape, without memory. Raises BindingError for what is no array of numbers, Unsupported for sizes that are not known."""
     dtype, shape = array.dtype, array.shape
@@ -68,7 +72,8 @@ def _stand_in(name: str, array: Any) -> np.ndarray[Any, Any]:
         raise Unsupported("vyre_call", [unknown])
     if dtype.kind == "c" and (pair := element_of(dtype)):
         dtype, shape = pair.dtype, (*shape, 2)
-    return np.broadcast_to(np.zeros((), dtype), shape)
+    stand_in = np.broadcast_to(np.zeros((), dtype), shape)
+    return stand_in.view(_Traced) if isinstance(array, jax.Array) else stand_in
 
 
 class _Refused:

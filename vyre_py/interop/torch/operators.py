@@ -134,7 +134,8 @@ class _Call:
             require_device(tensor.device, signature.program.name)
             arrays[memory.name] = tensor if memory.access.writes else tensor.contiguous()
         arrays |= {memory.name: tensor for memory, tensor in zip(signature.made, results, strict=True)}
-        arrays = {name: tensor.detach() if first.is_cuda else as_array(tensor) for name, tensor in arrays.items()}
+        # A tensor with gaps, which is changed in place, is refused as a tensor.
+        arrays = {name: tensor.detach() if first.is_cuda or not tensor.is_contiguous() else as_array(tensor) for name, tensor in arrays.items()}
         names = [*(param.name for param in signature.program.params), *(dim.name for dim in signature.asked)]
         self._entry(str(first.device))(**arrays, **dict(zip(names, arguments[count:], strict=True)))
         return _answer(results)
