@@ -18,11 +18,10 @@ import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
-
 from vyre_py.drivers.sharing.c_callable import CCallableWords
 from vyre_py.drivers.sharing.dlpack import data_type
 from vyre_py.interop.hidden_device import gpu_device, host_device
+from vyre_py.ir.extras import with_extra
 from vyre_py.ir.language.nodes import Memory
 from vyre_py.lowering.errors import Missing, Unsupported
 from vyre_py.lowering.llvm import jit
@@ -35,6 +34,9 @@ from vyre_py.lowering.llvm.adapters.tvm_ffi import (
     function_text,
     takes_param,
 )
+
+with with_extra("tvm-ffi", __name__):
+    import tvm_ffi
 
 if TYPE_CHECKING:
     from vyre_py.drivers.callable import CallEntry

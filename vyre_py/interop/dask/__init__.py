@@ -28,20 +28,12 @@ from itertools import product
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-import dask
-import dask.array as da
 import numpy as np
-from dask.array.overlap import coerce_boundary, coerce_depth, overlap, trim_overlap
-from dask.array.utils import meta_from_array
-from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.memory.host_arrays import lost_mask
 from vyre_py.drivers.registry import device as device_of
-from vyre_py.interop.dask.axes import Axes, Label, bound_shapes
-from vyre_py.interop.dask.buffers import ResidentArray, register
-from vyre_py.interop.dask.tasks import BlockTask, FoldTask
+from vyre_py.ir.extras import with_extra
 from vyre_py.ir.language.dims import Dim
 from vyre_py.ir.language.errors import shown
 from vyre_py.ir.language.grids import writes_whole
@@ -50,6 +42,18 @@ from vyre_py.ir.language.program import Program
 from vyre_py.lowering.artifact.artifact import Artifact
 from vyre_py.lowering.artifact.parts import Interface
 from vyre_py.native import Targets, compile_native
+
+with with_extra("dask", __name__):
+    import dask
+    import dask.array as da
+    from dask.array.overlap import coerce_boundary, coerce_depth, overlap, trim_overlap
+    from dask.array.utils import meta_from_array
+    from dask.base import tokenize
+    from dask.highlevelgraph import HighLevelGraph
+
+    from vyre_py.interop.dask.axes import Axes, Label, bound_shapes
+    from vyre_py.interop.dask.buffers import ResidentArray, register
+    from vyre_py.interop.dask.tasks import BlockTask, FoldTask
 
 __all__ = ["ResidentArray", "map_blocks", "map_overlap", "reduction"]
 

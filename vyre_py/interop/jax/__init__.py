@@ -16,6 +16,9 @@ threads. On CUDA the call is one launch on XLA's own stream, which XLA may captu
 
 from __future__ import annotations
 
-from vyre_py.interop.jax.function import JaxFunction, vyre_call
+from vyre_py.ir.extras import with_extra
+
+with with_extra("jax", __name__):
+    from vyre_py.interop.jax.function import JaxFunction, vyre_call
 
 __all__ = ["JaxFunction", "vyre_call"]

@@ -7,9 +7,12 @@ Needs the extra `torch`; nothing of PyTorch is imported before this module. The 
 
 from __future__ import annotations
 
-from vyre_py.interop.torch.exporting import export
-from vyre_py.interop.torch.gpu_kernels import raise_problems
-from vyre_py.interop.torch.operators import op
-from vyre_py.interop.torch.runtime import programs
+from vyre_py.ir.extras import with_extra
+
+with with_extra("torch", __name__):
+    from vyre_py.interop.torch.exporting import export
+    from vyre_py.interop.torch.gpu_kernels import raise_problems
+    from vyre_py.interop.torch.operators import op
+    from vyre_py.interop.torch.runtime import programs
 
 __all__ = ["export", "op", "programs", "raise_problems"]
