@@ -82,11 +82,13 @@ def test_every_type_of_elements(name) -> None:
 @pytest.mark.parametrize(("change", "error", "words"), [
     (lambda v: v[:-1], TypeError, "given: 7 arguments are needed: p, r, u, v, w, d, k"),
     (lambda v: [3, *v[1:]], TypeError, "given: 'p' must be a tensor"),
-    (lambda v: [*tensors(np.zeros((3, 2, 2))), *v[1:]], TypeError, "given: 'p' needs elements of f32x2"),
+    (lambda v: [*tensors(np.zeros((3, 2, 2))), *v[1:]], TypeError, "given: 'p' needs elements of f32x2, got f64"),
+    (lambda v: [v[0], *tensors(np.zeros(3, np.uint8)), *v[2:]], TypeError, "given: 'r' needs elements of f64, got u8"),
+    (lambda v: [v[0], *tensors(np.zeros(3, np.complex64)), *v[2:]], TypeError, "given: 'r' needs elements of f64$"),
     (lambda v: [*tensors(np.zeros((3, 2), np.float32)), *v[1:]], ValueError, "given: 'p' needs 3 axes"),
     (lambda v: [*tensors(np.zeros((3, 2, 3), np.float32)), *v[1:]], ValueError, "given: the last axis of 'p' needs 2 components"),
     (lambda v: [*tensors(np.zeros((3, 4, 2), np.float32)[:, ::2]), *v[1:]], ValueError, "given: 'p' must be contiguous"),
-    (lambda v: [v[0], *tensors(np.zeros(4)), *v[2:]], ValueError, "given: an axis has not the size that the others ask for"),
+    (lambda v: [v[0], *tensors(np.zeros(4)), *v[2:]], ValueError, "given: dim 'n' is another size along axis 0 of 'r' than along axis 0 of 'p'"),
     (lambda v: [*v[:2], 256, *v[3:]], ValueError, r"given: param 'u' \(u8\) is a number from 0 to 255"),
     (lambda v: [*v[:2], -1, *v[3:]], ValueError, r"given: param 'u' \(u8\) is a number from 0 to 255"),
     (lambda v: [*v[:2], 1.0, *v[3:]], TypeError, r"given: param 'u' \(u8\) is a whole number"),
@@ -109,11 +111,43 @@ def test_what_does_not_fit(change, error, words) -> None:
 
 def test_overlap_and_axes_of_one_element() -> None:
     axpy, y = function(parse(AXPY)), np.ones(8, np.float32)
-    with pytest.raises(ValueError, match="axpy: a buffer that is written shares bytes with another one"):
-        axpy(*tensors(y, y), 1.0)
+    for x in (y, y[4:]):
+        with pytest.raises(ValueError, match="axpy: 'y' is written and overlaps 'x'; give separate memory, or copy one of them"):
+            axpy(*tensors(x, y[: len(x)] if x is y else y[2:6]), 1.0)
+    axpy(*tensors(y[:0], y[:0]), 1.0)
     one = np.ones(8, np.float32)[::8]  # its stride says nothing
     axpy(*tensors(one, y[:1]), 1.0)
     assert y[0] == 2
+
+
+def test_which_of_several_does_not_fit_or_overlaps() -> None:
+    several = function(parse("""program several(n, m) workgroup(1) over(1) {
+  buffer x: f32x2[n] read
+  buffer y: i16[2, n, m] write
+  buffer z: f32[m + 1] read_write
+  buffer w: u8[n] read_write
+  w[0] = cast(x[0].x, u8)
+}"""))
+    memory = np.zeros(64, np.uint8)
+
+    def given(x=3, y=(2, 3, 4), z=5, apart=32):  # z has 20 bytes of the memory, w begins so many bytes behind where z does
+        return tensors(np.zeros((x, 2), np.float32), np.zeros(y, np.int16), memory[: 4 * z].view(np.float32), memory[apart:][:3])
+
+    several(*given())
+    for arrays, words in (
+        (given(x=2), "dim 'n' is another size along axis 1 of 'y' than along axis 0 of 'x'"), (given(y=(1, 3, 4)), "axis 0 of 'y' needs 2 elements"),
+        (given(z=4), r"axis 0 of 'z' \(m \+ 1\) has not the size that the others ask for"), (given(apart=19), "'z' is written and overlaps 'w'; give separate"),
+        ([*given()[:3], *tensors(np.zeros(4, np.uint8))], "dim 'n' is another size along axis 0 of 'w' than along axis 0 of 'x'"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"several: {words}"):
+            several(*arrays)
+    many = np.zeros(48, np.uint8)
+    for shared, words in (
+        ((many[:24].view(np.float32).reshape(3, 2), many.view(np.int16).reshape(2, 3, 4)), "'y' is written and overlaps 'x'"),
+        ((np.zeros((3, 2), np.float32), many.view(np.int16).reshape(2, 3, 4)), "'y' is written and overlaps 'w'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            several(*tensors(*shared, np.zeros(5, np.float32), many[45:]))
 
 
 def test_params_that_are_no_numbers_of_tvm_are_refused() -> None:
@@ -153,7 +187,7 @@ def test_a_function_for_a_gpu_launches_on_the_stream_of_tvm_ffi(monkeypatch) -> 
     before = len(driver.launches)
     with pytest.raises(ValueError, match="'x' must be on cuda:0"):
         axpy(*tensors(np.ones(4, np.float32)), right, 2.0)
-    with pytest.raises(ValueError, match="an axis has not the size"):
+    with pytest.raises(ValueError, match="dim 'n' is another size along axis 0 of 'y'"):
         axpy(left, tvm_ffi.from_dlpack(y[:10]), 2.0)
     assert len(driver.launches) == before
     device.close()

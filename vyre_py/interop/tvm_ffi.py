@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from vyre_py.drivers.sharing.c_callable import CCallableWords
-from vyre_py.drivers.sharing.dlpack import data_type
+from vyre_py.drivers.sharing.dlpack import TYPE_OF_WORD, data_type
 from vyre_py.interop.hidden_device import gpu_device, host_device
 from vyre_py.ir.extras import with_extra
 from vyre_py.ir.language.nodes import Memory
@@ -42,15 +42,18 @@ if TYPE_CHECKING:
     from vyre_py.drivers.callable import CallEntry
     from vyre_py.drivers.device import Device
     from vyre_py.ir.language.program import Program
+    from vyre_py.lowering.artifact.parts import Interface
     from vyre_py.lowering.options import CompileOptions
 
 __all__ = ["function"]
 
 
-def _tensor(memory: Memory) -> TvmTensor:
+def _tensor(interface: Interface, memory: Memory) -> TvmTensor:
     kind = data_type(memory.type.scalar)
     lanes = memory.type.lanes if memory.type.is_vector else 0
-    return TvmTensor(memory.name, str(memory.type), kind.code | kind.bits << 8 | 1 << 16, memory.rank, lanes)
+    apart = {other.name for written, other in interface.apart() if written is memory}
+    numbers = tuple([number for number, other in enumerate(interface.buffers) if other.name in apart])
+    return TvmTensor(memory.name, str(memory.type), memory.type.size_bytes, kind.code | kind.bits << 8 | 1 << 16, memory.shape, lanes, numbers)
 
 
 def _device(name: str) -> Device:
@@ -73,8 +76,9 @@ def _entry(program: Program, options: CompileOptions | None, device: Device) -> 
         raise Unsupported("a function of TVM FFI", [Missing(f"params that are no numbers of its own: {names}", help="take buffers of one element")])
     solved = {axis for memory in interface.buffers for axis in memory.shape}
     text = function_text(
-        interface.name, place, [_tensor(memory) for memory in interface.buffers], [(param.name, param.type) for param in interface.params],
+        interface.name, place, [_tensor(interface, memory) for memory in interface.buffers], [(param.name, param.type) for param in interface.params],
         [(dim.name, dim not in solved) for dim in interface.dims], entry.c_address, CCallableWords.from_address(entry.c_address).call,
+        {word: type_.name for word, type_ in TYPE_OF_WORD.items()},
     )  # fmt: skip
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())  # it is loaded already
     theirs = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in (RAISE_SYMBOL, STREAM_SYMBOL)}

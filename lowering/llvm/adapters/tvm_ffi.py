@@ -6,11 +6,13 @@ object. What does not fit becomes an error of TVM FFI's, which is an exception i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from vyre_py.ir.data_classes import dataclass
+from vyre_py.ir.language.dims import Dim, DimConst, DimExpr
 from vyre_py.ir.language.types import Kind, Type
+from vyre_py.ir.text.declaration_printer import print_dim
 from vyre_py.lowering.llvm.adapters.adapter_lines import AdapterLines, c_string
 from vyre_py.lowering.statuses import CStatus
 
@@ -35,13 +37,21 @@ class TvmPlace:
 
 @dataclass(frozen=True, slots=True)
 class TvmTensor:
-    """A buffer as a tensor: its name, its type in words, its DLDataType as one number, its axes, and the components that one more axis has, 0 without it."""
+    """A buffer as a tensor: its name, its type in words, the bytes of an element and its DLDataType as one number, the sizes of its axes, the components that
+    one more axis has, 0 without it, and the numbers of the tensors from which it lies apart, since it is written."""
 
     name: str
     type_name: str
+    size_bytes: int
     data_type: int
-    rank: int
+    shape: tuple[DimExpr, ...]
     lanes: int
+    apart: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """How many axes it has, but for that of components."""
+        return len(self.shape)
 
 
 def takes_param(type_: Type) -> bool:
@@ -67,7 +77,15 @@ class _Function(AdapterLines):
         self.require([condition], f"go{condition[1:]}", self.error(kind, words))
 
 
-def _tensor(line: _Function, number: int, tensor: TvmTensor, place: TvmPlace) -> str:
+def _typed(line: _Function, tensor: TvmTensor, found: str, types: Mapping[int, str]) -> None:
+    """Goes on where the elements are of the tensor's type, and says what they are elsewhere."""
+    word, wanted, label = line.load("i32", found, 20), f"{tensor.name!r} needs elements of {tensor.type_name}", f"typed{found[2:]}"
+    others = [f"i32 {other}, label %{line.error('TypeError', f'{wanted}, got {name}')}" for other, name in types.items() if other != tensor.data_type]
+    line.do(f"switch i32 {word}, label %{line.error('TypeError', wanted)} [i32 {tensor.data_type}, label %{label} {' '.join(others)}]")
+    line.label(label)
+
+
+def _tensor(line: _Function, number: int, tensor: TvmTensor, place: TvmPlace, types: Mapping[int, str]) -> str:
     """The DLTensor of an argument, which is what it has to be."""
     at = line.at("%args", 16 * number)
     kind, value = line.load("i32", at, 0), line.load("ptr", at, 8)
@@ -76,8 +94,7 @@ def _tensor(line: _Function, number: int, tensor: TvmTensor, place: TvmPlace) ->
     line.must(either, "TypeError", f"{tensor.name!r} must be a tensor")
     found = line.emit(f"select i1 {plain}, ptr {value}, ptr {line.at(value, _HEADER_BYTES)}")
     line.must(line.emit(f"icmp eq i64 {line.load('i64', found, 8)}, {place.kind | place.number << 32}"), "ValueError", f"{tensor.name!r} must be {place.words}")
-    typed = line.emit(f"icmp eq i32 {line.load('i32', found, 20)}, {tensor.data_type}")
-    line.must(typed, "TypeError", f"{tensor.name!r} needs elements of {tensor.type_name}")
+    _typed(line, tensor, found, types)
     axes = tensor.rank + bool(tensor.lanes)
     line.must(line.emit(f"icmp eq i32 {line.load('i32', found, 16)}, {axes}"), "ValueError", f"{tensor.name!r} needs {axes} axes")
     return found
@@ -135,10 +152,12 @@ def _llvm(type_: Type) -> str:
 
 
 def function_text(
-    name: str, place: TvmPlace, tensors: Sequence[TvmTensor], params: Sequence[tuple[str, Type]], dims: Sequence[tuple[str, bool]], callable_: int, call: int
-) -> str:
+    name: str, place: TvmPlace, tensors: Sequence[TvmTensor], params: Sequence[tuple[str, Type]], dims: Sequence[tuple[str, bool]], callable_: int, call: int,
+    types: Mapping[int, str],
+) -> str:  # fmt: skip
     """The text of the function for a Program of a name. It takes the tensors, which are all in one place, a number for each of the params, and one for each of
-    the dims of which it is said that they are given; it ends in the function at `call`, as `vyre_callable_t` has it, with the descriptor at `callable_`."""
+    the dims of which it is said that they are given; it ends in the function at `call`, as `vyre_callable_t` has it, with the descriptor at `callable_`.
+    `types` has the names of elements by their DLDataType."""
     line, given = _Function(name), [dim for dim, asked in dims if asked]
     ranks = sum(tensor.rank for tensor in tensors)
     for array, size in (("addresses", len(tensors)), ("sizes", ranks + len(dims)), ("params", len(params))):
@@ -147,7 +166,7 @@ def function_text(
     line.must(line.emit(f"icmp eq i32 %count, {len(names)}"), "TypeError", f"{len(names)} arguments are needed: {', '.join(names)}")
     at = offset = 0
     for number, tensor in enumerate(tensors):
-        found = _tensor(line, number, tensor, place)
+        found = _tensor(line, number, tensor, place, types)
         for axis in _shape(line, tensor, found):
             line.store("i64", axis, "%sizes", 8 * at)
             at += 1
@@ -165,7 +184,49 @@ def function_text(
             line.must(line.emit(f"and i1 {whole}, {line.emit(f'icmp sge i64 {value}, 0')}"), "TypeError", f"dim {dim!r} is a whole number from 0")
         line.store("i64", value, "%sizes", 8 * (at + number))
     _called(line, place, callable_, call)
+    _misshapen(line, tensors)
+    _overlapping(line, tensors)
     return _text(line)
+
+
+def _misshapen(line: _Function, tensors: Sequence[TvmTensor]) -> None:
+    """The block for sizes that contradict each other: it looks which do."""
+    line.label("misshapen")
+    first, others, at = dict[str, tuple[str, str]](), list[str](), 0
+    for tensor in tensors:
+        for axis, expr in enumerate(tensor.shape):
+            size, where = line.load("i64", "%sizes", 8 * at), f"axis {axis} of {tensor.name!r}"
+            at += 1
+            if isinstance(expr, DimConst):
+                line.must(line.emit(f"icmp eq i64 {size}, {expr.value}"), "ValueError", f"{where} needs {expr.value} elements")
+            elif not isinstance(expr, Dim):
+                others.append(f"{where} ({print_dim(expr)})")
+            elif first.setdefault(expr.name, (size, where))[1] != where:
+                known, source = first[expr.name]
+                line.must(line.emit(f"icmp eq i64 {size}, {known}"), "ValueError", f"dim {expr.name!r} is another size along {where} than along {source}")
+    left = f"{' or '.join(others)} has not the size that the others ask for" if others else CStatus.SHAPE.words
+    line.do(f"br label %{line.error('ValueError', left)}")
+
+
+def _overlapping(line: _Function, tensors: Sequence[TvmTensor]) -> None:
+    """The block for tensors that share bytes: it looks which do."""
+    line.label("overlapping")
+    begins, ends, some, at = list[str](), list[str](), list[str](), 0
+    for number, tensor in enumerate(tensors):
+        size = str(tensor.size_bytes)
+        for _ in tensor.shape:
+            size = line.emit(f"mul i64 {size}, {line.load('i64', '%sizes', 8 * at)}")
+            at += 1
+        begins.append(line.load("i64", "%addresses", 8 * number))
+        ends.append(line.emit(f"add i64 {begins[-1]}, {size}"))
+        some.append(line.emit(f"icmp ne i64 {size}, 0"))
+    for one, tensor in enumerate(tensors):
+        for two in tensor.apart:
+            before, behind = line.emit(f"icmp ult i64 {begins[one]}, {ends[two]}"), line.emit(f"icmp ult i64 {begins[two]}, {ends[one]}")
+            shared = line.emit(f"and i1 {line.emit(f'and i1 {some[one]}, {some[two]}')}, {line.emit(f'and i1 {before}, {behind}')}")
+            words = f"{tensor.name!r} is written and overlaps {tensors[two].name!r}; give separate memory, or copy one of them"
+            line.must(line.emit(f"xor i1 true, {shared}"), "ValueError", words)
+    line.do(f"br label %{line.error('ValueError', CStatus.OVERLAP.words)}")
 
 
 def _called(line: _Function, place: TvmPlace, callable_: int, call: int) -> None:
@@ -176,7 +237,9 @@ def _called(line: _Function, place: TvmPlace, callable_: int, call: int) -> None
     line.do(f"%callable = inttoptr i64 {callable_} to ptr")
     line.do(f"%call = inttoptr i64 {call} to ptr")
     status = line.emit(f"call i32 %call(ptr %callable, ptr %addresses, ptr %sizes, ptr %params, ptr {stream})")
-    arms = [f"i32 {int(s)}, label %{line.error('RuntimeError' if s >= CStatus.STREAM else 'ValueError', s.words)}" for s in CStatus if s is not CStatus.OK]
+    looked_at = {CStatus.SHAPE: "misshapen", CStatus.OVERLAP: "overlapping"}
+    told = {s: line.error("RuntimeError" if s >= CStatus.STREAM else "ValueError", s.words) for s in CStatus if s is not CStatus.OK and s not in looked_at}
+    arms = [f"i32 {int(s)}, label %{label}" for s, label in (told | looked_at).items()]
     other = line.error("RuntimeError", "the device's library refuses the launch")
     line.do(f"switch i32 {status}, label %{other} [i32 0, label %fine {' '.join(arms)}]")
     line.label("fine")
