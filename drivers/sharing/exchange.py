@@ -137,12 +137,13 @@ def _taken(device: Device, array: Any, what: str) -> Foreign:
             raise BindingError(what, [f"its memory is the host's: device.upload copies it to {device.name}"])
         raise BindingError(what, [f"{shown(array)} has neither __dlpack__ nor __cuda_array_interface__, nor shares memory by the buffer protocol"])
     stream = device._exchange_stream()
+    library: Any = type(array)
     if hasattr(array, "__dlpack__"):
         if not lives_on(device, array, what):
             raise BindingError(what, [f"its memory is not on {device.name}: copy it there, or use the device that it is on"])
         with device._current():  # PyTorch hands over what is on its current device, and no other
             taken = dlpack.import_from(array, what, stream)
-        return taken._replace(readonly=True) if never_changes(type(array)) else taken
+        return taken._replace(readonly=True) if never_changes(library) else taken
     interface = array.__cuda_array_interface__
     if stream is None or not isinstance(interface, dict):
         raise BindingError(what, [f"{shown(array)} has no __dlpack__, and no __cuda_array_interface__ that means anything on {device.name}"])
@@ -187,4 +188,5 @@ def _cuda_array(device: Device, array: Any, interface: dict[str, Any], what: str
     address, readonly = interface["data"]
     if (stream := interface.get("stream")) is not None:
         device._order(int(stream), None)
-    return Foreign(int(address or 0), shape, type_, (dlpack.CUDA, 0), bool(readonly) or never_changes(type(array)), array)
+    library: Any = type(array)
+    return Foreign(int(address or 0), shape, type_, (dlpack.CUDA, 0), bool(readonly) or never_changes(library), array)

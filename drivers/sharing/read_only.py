@@ -26,4 +26,5 @@ def never_changes(type_: type) -> bool:
 
 def unwritable(name: str, value: Any) -> str:
     """The sentence for an argument that is written, and may only be read."""
-    return f"{name!r} is written, and {_READ_ONLY}{_CURE if never_changes(type(value)) else ''}"
+    library: Any = type(value)
+    return f"{name!r} is written, and {_READ_ONLY}{_CURE if never_changes(library) else ''}"
