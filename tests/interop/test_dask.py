@@ -219,6 +219,9 @@ def test_what_does_not_fit_is_told_in_words_of_bind_before_anything_runs() -> No
         (lambda: map_blocks("axpy", x), "a Program or an artifact"),
         (lambda: map_blocks(AXPY, da.ma.masked_less(x, 1), y, a=1.0), "'x': its mask would be lost"),
         (lambda: map_blocks(AXPY, x, np.ma.masked_array(np.ones(1000, np.float32), False), a=1.0), "'y': its mask would be lost"),
+        (lambda: map_blocks(AXPY, None, y, a=1.0), "'x' needs an array of f32, Dask's or one that becomes a block, got None"),
+        (lambda: map_blocks(AXPY, x, y=[None, 2], a=1.0), r"'y' needs an array of f32, Dask's or one that becomes a block, got \[None, 2\]"),
+        (lambda: map_blocks(AXPY, x, x.astype(object), a=1.0), "'y' has dtype object, which holds no numbers of the language"),
         (lambda: map_overlap(AXPY, x, ResidentArray(y), a=1.0, depth=1), r"read\(\) of a ResidentArray"),
         (lambda: map_overlap(AXPY, x, y, a=1.0, depth=[1]), "1 items are given for 2 arrays"),
     ]

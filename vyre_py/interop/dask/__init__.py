@@ -26,12 +26,12 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from vyre_py.drivers.errors import BindingError
-from vyre_py.drivers.memory.host_arrays import lost_mask
+from vyre_py.drivers.memory.host_arrays import element_of, lost_mask
 from vyre_py.drivers.registry import device as device_of
 from vyre_py.ir.extras import with_extra
 from vyre_py.ir.language.dims import Dim
@@ -58,6 +58,8 @@ with with_extra("dask", __name__):
 __all__ = ["ResidentArray", "map_blocks", "map_overlap", "reduction"]
 
 register()
+
+_NUMBERS: Final = "biufc"  # kinds of dtypes, of which binding says what does not fit
 
 Arrays: TypeAlias = "da.Array | ResidentArray | dict[str, Any]"
 
@@ -94,8 +96,15 @@ class _Code:
         if problems:
             raise BindingError(self.interface.name, problems)
         blocks = {name: _blocks(value) for name, value in given.items()}
-        if lost := [f"{name!r}: {why}" for name, array in blocks.items() if (why := lost_mask(array._meta))]:
-            raise BindingError(self.interface.name, lost)
+        types = {memory.name: memory.type for memory in self.interface.buffers}
+        wrong = [f"{name!r}: {why}" for name, array in blocks.items() if (why := lost_mask(array._meta))]
+        wrong += [
+            f"{name!r} needs an array of {types[name]}, Dask's or one that becomes a block, got {shown(given[name])}"
+            for name, array in blocks.items()
+            if array.dtype.kind not in _NUMBERS and element_of(array.dtype) is None and not hasattr(given[name], "dtype")
+        ]
+        if wrong:
+            raise BindingError(self.interface.name, wrong)
         return Axes.of(self.interface, blocks, {name: value for name, value in named.items() if name not in read})
 
     def task(self, axes: Axes, resident: bool = False, only: str | None = None) -> BlockTask:
