@@ -79,10 +79,13 @@ class _Function(AdapterLines):
 
 def _typed(line: _Function, tensor: TvmTensor, found: str, types: Mapping[int, str]) -> None:
     """Goes on where the elements are of the tensor's type, and says what they are elsewhere."""
-    word, wanted, label = line.load("i32", found, 20), f"{tensor.name!r} needs elements of {tensor.type_name}", f"typed{found[2:]}"
+    word, wanted = line.load("i32", found, 20), f"{tensor.name!r} needs elements of {tensor.type_name}"
     others = [f"i32 {other}, label %{line.error('TypeError', f'{wanted}, got {name}')}" for other, name in types.items() if other != tensor.data_type]
-    line.do(f"switch i32 {word}, label %{line.error('TypeError', wanted)} [i32 {tensor.data_type}, label %{label} {' '.join(others)}]")
-    line.label(label)
+    typed, odd = f"typed{found[2:]}", f"odd{found[2:]}"
+    line.do(f"br i1 {line.emit(f'icmp eq i32 {word}, {tensor.data_type}')}, label %{typed}, label %{odd}")
+    line.label(odd)
+    line.do(f"switch i32 {word}, label %{line.error('TypeError', wanted)} [{' '.join(others)}]")
+    line.label(typed)
 
 
 def _tensor(line: _Function, number: int, tensor: TvmTensor, place: TvmPlace, types: Mapping[int, str]) -> str:
