@@ -67,6 +67,28 @@ def test_floats_of_sizes(torch: Any) -> None:
     compare(torch, function, (torch.zeros(7, 2),), (torch.zeros(6, 2),), dynamic=True)
 
 
+WRITES = {
+    "a column": lambda y: y[:, 0].copy_(y[:, -1]), "a row": lambda y: y[1].mul_(y[0]), "of any rank": lambda y: y[..., 1].mul_(3),
+    "a diagonal": lambda y: y.diagonal().add_(y[1, 0]), "every other": lambda y: y[::2, 1].fill_(5), "turned": lambda y: y.t()[1].sub_(y[:, 0]),
+    "by index": lambda y: y[:, 1].index_fill_(0, y[:2, 0].argsort(), 7), "an element": lambda y: y[2, 1].add_(y.shape[0]),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated")  # of PyTorch, in its lowering of diagonals
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_through_views_of_another_rank(torch: Any, name: str) -> None:
+    def function(y: Any) -> Any:
+        WRITES[name](y)
+        return y.sum(0) * y.shape[0]
+
+    x = torch.randn(9, 5)
+    compiled = torch.compile(function, backend="vyre")
+    for count in (6, 7, 9):  # the second size has sizes become symbols
+        ours, eager = x[:count].clone(), x[:count].clone()
+        torch.testing.assert_close(compiled(ours), function(eager))
+        torch.testing.assert_close(ours, eager)
+
+
 def test_sizes_of_which_a_function_has_no_text_are_refused_by_name(torch: Any) -> None:
     with pytest.raises(Exception, match="a power with the exponent") as caught:
         torch.compile(lambda x: x * 3 ** x.shape[0], backend="vyre", dynamic=True)(torch.ones(7))

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import sympy
 import torch
+from torch._inductor import ir
 from torch._inductor.virtualized import V
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
@@ -68,6 +69,8 @@ class Bounds:
         for buffer in map(V.graph.get_buffer, names):
             if buffer is not None and buffer.has_tensor_output():
                 layout = buffer.get_layout()
+                if isinstance(layout, ir.MutationLayoutSHOULDREMOVE):  # of a view: the memory is that of the buffer behind it
+                    layout = layout.real_layout()
                 found |= {size for size, stride in zip(layout.size, layout.stride, strict=True) if V.graph.sizevars.statically_known_geq(stride, 1)}
         return {size for size in found if isinstance(size, sympy.Symbol)}
 
