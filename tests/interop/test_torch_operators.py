@@ -57,6 +57,14 @@ program add_wide(n) {
   x[global_id.x] = x[global_id.x] + a + b.x + b.y
 }
 """
+ADD_SCALED = """
+program add_scaled(n) {
+  param a: f32
+  buffer x: f32[n] read
+  buffer y: f32[n] read_write
+  y[global_id.x] = a * x[global_id.x] + y[global_id.x]
+}
+"""
 CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
@@ -240,6 +248,76 @@ def test_a_gradient_without_a_rule_is_an_error_of_pytorch() -> None:
     scaled = named(SCALED_SUM, "scaled_sum_without_a_rule")
     with pytest.raises(RuntimeError, match="scaled_sum_without_a_rule"):
         scaled(torch.ones(4, requires_grad=True), torch.ones(4), 1.0).sum().backward()
+
+
+@pytest.mark.parametrize("wanting", [(True, False), (False, True), (True, True)], ids=["read", "changed", "both"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "computed"])
+def test_gradients_that_a_change_in_place_would_lose_are_refused_by_name(wanting: tuple[bool, bool], leaves: bool) -> None:
+    add = named(ADD_SCALED, "add_scaled_with_gradients")
+    given = [torch.ones(4, requires_grad=wants) for wants in wanting]
+    if not leaves:
+        given = [tensor * 1 for tensor in given]
+    values = [tensor.tolist() for tensor in given]
+    names = " and ".join(repr(name) for name, wants in zip("xy", wanting, strict=True) if wants)
+    with pytest.raises(vp.Unsupported, match=rf"add_scaled_with_gradients does not support gradients of {names}, since it changes 'y' in place \(.*no_grad"):
+        add(*given, 2.0)
+    assert [tensor.tolist() for tensor in given] == values
+    with torch.no_grad():
+        add(*given, 2.0)
+    assert given[1].tolist() == [3.0] * 4
+    version = given[1]._version
+    add(*(tensor.detach() for tensor in given), 2.0)
+    assert given[1]._version == version + 1
+
+
+def test_changes_in_place_with_a_rule_of_ones_own() -> None:
+    add = named(ADD_SCALED, "add_scaled_with_a_rule")
+
+    class Added(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            add(x, y, 3.0)
+            ctx.mark_dirty(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 3 * grad, grad
+
+    x, y = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
+    Added.apply(x, y * 1).sum().backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([3.0] * 4, [1.0] * 4)
+    assert dict(torch.library.opcheck(add, (torch.ones(4), torch.ones(4), 2.0))) == dict.fromkeys(CHECKS, "SUCCESS")
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "vyre"])
+def test_changes_in_place_in_compiled_code(backend: str) -> None:
+    add = named(ADD_SCALED, "add_scaled_compiled")
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            add(x, y, 2.0)
+        return x * y
+
+    x, y = torch.ones(4, requires_grad=True), torch.ones(4)
+    torch.compile(function, backend=backend, fullgraph=True)(x, y).sum().backward()
+    assert x.grad.tolist() == [3.0] * 4
+    with pytest.raises(Exception, match="does not support gradients of 'x'"):
+        torch.compile(lambda x, y: (add(x, y, 2.0), x * y)[1], backend=backend, fullgraph=True)(x, y)
+    assert y.tolist() == [3.0] * 4
+
+
+def test_what_is_no_tensor_and_no_program_is_refused_by_name() -> None:
+    scaled, add = named(SCALED_SUM, "scaled_sum_of_none"), named(ADD_SCALED, "add_scaled_of_none")
+    for operator in (scaled, add):
+        with pytest.raises(vp.BindingError, match="'x' is None"):
+            operator(None, torch.ones(4), 1.0)
+        with pytest.raises(vp.BindingError, match="'y' is None"):
+            operator(torch.ones(4), None, 1.0)
+        with pytest.raises(vp.BindingError, match=r"(?s)'x' is None.*'y' is None"):
+            operator(None, None, 1.0)
+    with pytest.raises(vp.ValidationError, match="a str is not a Program"):
+        op("x")
 
 
 def test_nothing_is_imported_but_with_its_door() -> None:

@@ -24,8 +24,9 @@ from vyre_py.interop.torch.tensors import as_array, dtype_of, require_device
 from vyre_py.ir.cached import cached_property
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.dims import Dim, DimExpr, evaluate_extent
-from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.errors import Missing, Unsupported, shown
 from vyre_py.ir.language.nodes import Memory, Param
+from vyre_py.ir.language.rules import finding
 from vyre_py.ir.language.types import Kind, u64
 
 __all__ = ["op"]
@@ -33,6 +34,12 @@ __all__ = ["op"]
 _SCALARS: Final[Mapping[Kind, str]] = {Kind.BOOL: "bool", Kind.SINT: "int", Kind.UINT: "int", Kind.FLOAT: "float"}
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TAKEN: Final = ("name",)  # what `torch.ops.vyre` has of its own
+# Keys of PyTorch's dispatcher that go before its own rule for operators, which is one for all devices.
+_AUTOGRAD: Final = ("AutogradCPU", "AutogradCUDA", "AutogradMeta")
+_NO_RULE: Final = (
+    "call it under torch.no_grad(), or from a torch.autograd.Function that has the rule; register_autograd is there for Programs that only write results"
+)
+_kernels: Final = torch.library.Library("vyre", "FRAGMENT")
 _made: Final[dict[str, tuple[vp.Program, Any]]] = {}
 _lock: Final = threading.Lock()
 
@@ -78,10 +85,16 @@ class _Signature:
         """The arguments that are changed in place."""
         return tuple(memory.name for memory in self.given if memory.access.writes)
 
+    def require_tensors(self, arguments: Sequence[Any]) -> None:
+        """Raises BindingError where None, which PyTorch lets through, is in the place of a tensor."""
+        if none := [memory.name for memory, tensor in zip(self.given, arguments, strict=False) if tensor is None]:
+            raise vp.BindingError(self.program.name, [f"{name!r} is None; a tensor is needed" for name in none])
+
     def results(self, arguments: Sequence[Any]) -> list[Any]:
-        """Tensors for the results, of zeros, since a Program need not write every element. Raises BindingError for a rank that does not fit, and for tensors on
-        different devices: PyTorch asks no more than this of tensors some of which are without memory."""
+        """Tensors for the results, of zeros, since a Program need not write every element. Raises BindingError for None in a tensor's place, for a rank that
+        does not fit, and for tensors on different devices: PyTorch asks no more than this of tensors some of which are without memory."""
         tensors, sizes = arguments[: len(self.given)], dict[str, Any]()
+        self.require_tensors(tensors)
         device = tensors[0].device if tensors else torch.device("cpu")
         for memory, tensor in zip(self.given, tensors, strict=True):
             if tensor.device != device:
@@ -148,10 +161,15 @@ def op(program: vp.Program, name: str | None = None) -> Any:
     then the dims that no argument's shape tells. A vector's components are one axis more. `name` is the Program's own unless given; names of arguments
     have to be identifiers. The same Program gives the same operator again.
 
-    Raises ValueError for a name that PyTorch cannot take, or that another Program has; the operator raises BindingError where arguments do not fit, and
-    Unsupported for tensors on other devices. On CUDA it is enqueued on the stream that PyTorch works on. On the CPU it raises KernelAssertion for a failed
+    Raises ValidationError for what is no Program, and ValueError for a name that PyTorch cannot take, or that another Program has. The operator raises
+    BindingError where arguments do not fit (PyTorch has errors of its own for numbers beyond 64 bits, and for arguments of other kinds), and Unsupported for
+    tensors on other devices. So it does where it would change an argument in place, and one requires gradients while they are recorded: PyTorch takes no rule
+    for such an operator, and would lose them. On CUDA it is enqueued on the stream that PyTorch works on. On the CPU it raises KernelAssertion for a failed
     assert; on CUDA the device's `synchronize` does.
     """
+    given: object = program
+    if not isinstance(given, vp.Program):
+        raise vp.ValidationError(finding("V101", f"a {type(given).__name__} is not a Program; op takes one"))
     name = program.name if name is None else name
     signature = _Signature(program)
     for word in (name, *(m.name for m in program.buffers), *(p.name for p in program.params), *(d.name for d in program.dims)):
@@ -175,4 +193,29 @@ def _define(signature: _Signature, name: str) -> Any:
     call: Callable[..., Any] = _Call(signature).__call__
     made = torch.library.custom_op(f"vyre::{name}", call, mutates_args=signature.mutated, schema=signature.schema)
     made.register_fake(lambda *arguments: _answer(signature.results(arguments)))
+    if signature.mutated:
+        _refuse_gradients(signature, name)
     return made
+
+
+def _refuse_gradients(signature: _Signature, name: str) -> None:
+    """Has calls that would lose gradients raise. PyTorch takes no rule for an operator that changes an argument, and runs it as if nobody asked for one."""
+    operator = getattr(torch.ops.vyre, name).default
+
+    def checked(keys: Any, *arguments: Any) -> Any:
+        tensors = arguments[: len(signature.given)]
+        signature.require_tensors(tensors)
+        if torch.is_grad_enabled():
+            wanting = [memory.name for memory, tensor in zip(signature.given, tensors, strict=True) if tensor.requires_grad]
+            if wanting:
+                what = f"gradients of {_listed(wanting)}, since it changes {_listed(signature.mutated)} in place"
+                raise Unsupported(f"torch.ops.vyre.{name}", [Missing(what, help=_NO_RULE)])
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+
+    for key in _AUTOGRAD:
+        _kernels.impl(name, checked, key, with_keyset=True)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))
