@@ -12,6 +12,7 @@ try:
 except ImportError:
     need_package("torch", "torch")
 
+from vyre_py.interop.torch import programs
 from vyre_py.interop.torch.backend import compile_graph
 
 nan, inf = float("nan"), float("inf")
@@ -93,6 +94,39 @@ def test_negative_indices_are_counted_from_the_end_or_refused():
     except IndexError:
         counted = x[[1, 1, 2], :1]
     assert torch.equal(counted, x[[1, 1, 2], :1])
+
+
+DIVISIONS = {
+    "//": lambda x, y: x // y, "%": lambda x, y: x % y, "fmod": torch.fmod, "remainder": torch.remainder, "floor_divide": torch.floor_divide,
+    "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"), "floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "of a number": lambda x, y: 5 // y + x, "by a number": lambda x, y: x // 0 + y, "summed": lambda x, y: (x // y).sum(),
+    "chosen among": lambda x, y: torch.where(y != 0, x // y, x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_a_whole_number_divided_by_zero_is_refused_as_in_eager_code(name, dtype):
+    x, y = torch.arange(70).to(dtype), torch.arange(3, 73).to(dtype)
+    if name != "by a number":
+        compare(DIVISIONS[name], x, y)
+    y[66] = 0
+    for function in (DIVISIONS[name], compiled(DIVISIONS[name])):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            function(x, y)
+
+
+def test_divisors_where_nothing_is_divided_may_be_zero():
+    x, y = torch.arange(12).view(3, 4), torch.arange(1, 13).view(3, 4)
+    compare(lambda x, y: torch.nn.functional.pad(x // y, (2, 3)), x, y)
+    compare(lambda x, y: torch.cat([x % y, y * 0, x // 2]), x, y)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        compare(lambda x, y: (x // y, x % y), x.to(dtype), (y - 1).to(dtype))
+
+
+def test_a_constant_divisor_is_not_looked_at():
+    run, x = compiled(lambda x: (x // 7, x % 7, torch.fmod(x, 7))), torch.arange(70)
+    assert [program for program in programs(run, x) if "problem" in str(program)] == []
 
 
 def test_an_assertion_with_a_message_is_raised():

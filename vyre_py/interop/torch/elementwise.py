@@ -28,6 +28,7 @@ _FUNCTIONS: Final = (
     "acosh", "atanh", "erf", "erfc", "erfcx", "erfinv", "lgamma", "fma", "hypot", "atan2", "copysign", "nextafter",
 )  # fmt: skip
 _WHOLE: Final = ("floor", "ceil", "trunc", "round")  # what whole numbers stay as they are under
+_DIVISIONS: Final = ("fmod", "mod", "truncdiv", "floordiv")  # which of whole numbers by zero PyTorch refuses
 _WIDTHS: Final = {torch.uint8: 8, torch.int8: 8, torch.int16: 16, torch.uint16: 16, torch.int32: 32, torch.uint32: 32, torch.int64: 64, torch.uint64: 64}
 _UNSIGNED: Final = {"i8": "u8", "i16": "u16", "i32": "u32", "i64": "u64"}
 _VALUES_APART: Final = hasattr(DtypePropagationOpsHandler, "value_expr")  # before PyTorch 2.12 values are what it calls indices, too
@@ -205,7 +206,10 @@ class ElementwiseOps(OpOverrides):  # type: ignore[misc]  # PyTorch has no types
         """A number. Two that round to the same one stay apart by a comment, since Inductor knows different bounds of them."""
         wanted, text = compute_dtype(dtype), literal(value, compute_dtype(dtype))
         apart = wanted is torch.float32 and math.isfinite(value) and rounded(value) != value
-        return V.kernel.let(f"{text} // {value!r}" if apart else text, wanted)
+        made = V.kernel.let(f"{text} // {value!r}" if apart else text, wanted)
+        if value:
+            V.kernel.never_zero.add(made)
+        return made
 
     @staticmethod
     def to_dtype(x: Any, dtype: Any, src_dtype: Any = None, use_compute_types: bool = True) -> Any:
@@ -270,7 +274,11 @@ class ElementwiseOps(OpOverrides):  # type: ignore[misc]  # PyTorch has no types
 
 def _method(name: str, expression: Expression) -> Callable[..., Any]:
     def made(*operands: Any) -> Any:
-        return V.kernel.let(*expression(*map(OpsWrapper._unwrap, operands)))
+        values = [*map(OpsWrapper._unwrap, operands)]
+        text, dtype = expression(*values)
+        if name in _DIVISIONS and not (dtype.is_floating_point or dtype is torch.bool):
+            V.kernel.check_divisor(values[1], dtype)
+        return V.kernel.let(text, dtype)
 
     made.__name__ = name
     return made

@@ -66,6 +66,7 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         super().__init__(tiling, **kwargs)
         self.starts, self.folded, self.results = IndentedBuffer(), IndentedBuffer(), IndentedBuffer()
         self.problems: list[tuple[str, str]] = []
+        self.never_zero: set[Any] = set()  # variables of constants
         self._kept: set[Any] = set()  # variables that are not a loop's own
         self._dtypes: dict[str, Any] = {}
         self._bounds = Bounds(self.features, self.range_tree_nodes, self._dtypes)
@@ -183,6 +184,11 @@ class VyreKernel(SIMDKernel):  # type: ignore[misc]  # PyTorch has no types for 
         """An axis in the words of an error; a size that only a call tells stands in braces, by the name of its param, where the kernel knows of which call."""
         shown = str(size) if isinstance(size, sympy.Integer) else f"{{{self.rename_indexing(size)}}}"
         return f"an axis of {shown} elements" if isinstance(size, sympy.Integer) or (isinstance(size, sympy.Symbol) and not self.on_gpu) else "an axis"
+
+    def check_divisor(self, value: Any, dtype: Any) -> None:
+        """Has a division of whole numbers by zero raise RuntimeError, in PyTorch's word. Its own code on a GPU says nothing of one, and so does ours."""
+        if not self.on_gpu and value not in self.never_zero:
+            self._report(f"{typed(value, dtype)} == 0", ("RuntimeError", "ZeroDivisionError"))
 
     def device_assert_async(self, cond: Any, msg: str) -> None:
         """Has a false condition raise RuntimeError."""
