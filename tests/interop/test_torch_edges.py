@@ -12,6 +12,9 @@ try:
 except ImportError:
     need_package("torch", "torch")
 
+import torch.nn.attention.flex_attention
+import torch.utils.checkpoint
+
 from vyre_py.interop.torch import programs
 from vyre_py.interop.torch.backend import compile_graph
 
@@ -147,3 +150,11 @@ def test_options_that_are_not_there_are_refused_by_name(name):
         compile_graph(graph, [torch.ones(3)], options={name: True})
     with torch._inductor.config.patch({name: True}), pytest.raises(vp.Unsupported, match=f"the option {name}"):
         compile_graph(graph, [torch.ones(3)])
+
+
+def test_flex_attention_is_refused_by_name():
+    attention, query = torch.nn.attention.flex_attention.flex_attention, torch.randn(1, 1, 16, 16)
+    nested = lambda q: torch.utils.checkpoint.checkpoint(attention, q, q, q, use_reentrant=False) * q  # noqa: E731 - within a graph of its own
+    for function in (lambda q: attention(q, q, q), nested):
+        with pytest.raises(Exception, match=r"Unsupported: the backend vyre does not support FlexAttention \(.*scaled_dot_product_attention"):
+            compiled(function)(query)

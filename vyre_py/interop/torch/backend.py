@@ -28,6 +28,9 @@ _LACKING: Final[Mapping[str, str]] = {  # options of Inductor's -> what to do in
     "fx_wrapper": "leave it out: kernels are called from Python",
     "nan_asserts": "torch._assert_async(x.isfinite().all(), message) in the model finds them",
 }
+_OPERATORS: Final[Mapping[str, tuple[str, str]]] = {  # higher operators of a graph's -> what they are, and what to do instead
+    "flex_attention": ("FlexAttention", "torch.nn.functional.scaled_dot_product_attention, with a mask, is there; so is flex_attention by backend='inductor'"),
+}
 
 
 def _compile_inner(graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
@@ -41,11 +44,20 @@ def _compile_inner(graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
 def compile_graph(graph: Any, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
     """The backend that PyTorch knows as "vyre". `options` are Inductor's.
 
-    Raises Unsupported for tensors that are neither on the CPU nor on CUDA, and for options that ask for what is not there.
+    Raises Unsupported for tensors that are neither on the CPU nor on CUDA, and for options and operators that ask for what is not there.
     """
     register()
+    _require_operators(graph)
     with lowered_for_us():
         return _compiled(graph, inputs, mode, options)
+
+
+def _require_operators(graph: Any) -> None:
+    """Raises Unsupported where a graph, or one within it, calls an operator whose loops Inductor has as templates only."""
+    graphs = [module.graph for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
+    names = {getattr(node.target, "__name__", "") for each in graphs for node in each.nodes if isinstance(node.target, torch._ops.HigherOrderOperator)}
+    if lacking := [_OPERATORS[name] for name in sorted(names & set(_OPERATORS))]:
+        raise Unsupported("the backend vyre", [Missing(what, help=help_) for what, help_ in lacking])
 
 
 def _compiled(graph: Any, inputs: Sequence[Any], mode: str | None, options: Mapping[str, Any] | None) -> Any:
