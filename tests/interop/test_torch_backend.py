@@ -327,7 +327,26 @@ def test_the_programs_of_a_model_are_shown():
     assert 1 <= len(found) <= 3
     assert any("sin(" in str(program) for program in found)
     assert programs(compiled, rows(40, 50)) == found
-    assert programs(torch.sin, rows(3)) == []
+
+
+def test_programs_of_what_is_not_compiled_or_not_called_are_refused():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x.sin() + x
+
+    x, model = rows(4, 4), Model()
+    for eager in (torch.sin, model, lambda x: x + 1):
+        with pytest.raises(ValueError, match=r"not compiled: programs\(torch.compile\(function, backend=\"vyre\"\)"):
+            programs(eager, x)
+    compiled = torch.compile(model, backend="vyre")
+    assert len(programs(compiled, x)) == 1
+    with pytest.raises(TypeError) as caught:
+        programs(compiled)
+    assert "was given no arguments" in caught.value.__notes__[0]
+    for product in (torch.nn.Linear(4, 4, bias=False), lambda x: x @ x):  # of PyTorch's own kernels only
+        assert programs(torch.compile(product, backend="vyre"), x) == []
+    model.compile(backend="vyre")
+    assert len(programs(model, x)) == 1
 
 
 @on_the_cpu

@@ -244,7 +244,10 @@ class watching:  # noqa: N801 - a context manager is called like a function
 
 def programs(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[vp.Program]:
     """The Programs that run while `function(*arguments, **named)` is called, each once, in the order of their first launch: of a compiled model those of its
-    forward pass. What the function raises is raised."""
+    forward pass. It is called once, with all that follows it here, and what it raises is raised. A compiled function has none where all of it is PyTorch's own.
+
+    Raises ValueError where none runs and the function is not a compiled one.
+    """
     found: dict[str, vp.Program] = {}
 
     def note(launched: TensorKernel) -> None:
@@ -252,8 +255,21 @@ def programs(function: Callable[..., Any], *arguments: Any, **named: Any) -> lis
             found[launched.text] = vp.Program.from_text(launched.text)
 
     with watching(note):
-        function(*arguments, **named)
+        try:
+            function(*arguments, **named)
+        except TypeError as error:
+            if not arguments and not named:
+                error.add_note("programs(function, *arguments) calls the function, and was given no arguments for it")
+            raise
+    if not found and not _is_compiled(function):
+        raise ValueError('no Program ran, and the function is not compiled: programs(torch.compile(function, backend="vyre"), *arguments) has those of loops')
     return list(found.values())
+
+
+def _is_compiled(function: Any) -> bool:
+    """Whether `torch.compile` made it, or compiled the module in place."""
+    in_place = isinstance(function, torch.nn.Module) and function._compiled_call_impl is not None
+    return in_place or isinstance(function, torch._dynamo.OptimizedModule) or hasattr(function, "_torchdynamo_orig_callable")
 
 
 def _forked() -> None:
