@@ -9,8 +9,9 @@ from vyre_py.ir.builder.emission import scope_named
 from vyre_py.ir.builder.expressions import Expr, Index
 from vyre_py.ir.builder.handles import ArrayHandle
 from vyre_py.ir.builder.subgroup_emitter import SubgroupEmitter
+from vyre_py.ir.builder.together.collectives import written_collective
+from vyre_py.ir.builder.together.workgroup_folds import reduced, scanned
 from vyre_py.ir.builder.where import fail
-from vyre_py.ir.builder.workgroup_folds import reduced, scanned
 from vyre_py.ir.check.limits import MAX_COPY_GROUPS
 from vyre_py.ir.language.assembler import Assembler
 from vyre_py.ir.language.errors import shown
@@ -128,6 +129,17 @@ class ProgramBuilder(CommonBuilder[ArrayHandle], SubgroupEmitter):
         if name not in self._shared:
             self._shared[name] = self.workgroup(name, type_, count)
         return self._shared[name]
+
+    def collective(self, name: str, source: ArrayHandle, target: ArrayHandle | None = None, *, op: str = "sum", root: int = 0, ranks: int = 1) -> None:
+        """A collective of vyre's, for compilers whose Programs have them: "all_gather" and "reduce_scatter" of `source` into `target`, "all_reduce" and
+        "broadcast" of `source` alone, which they change. `op` is "sum", "prod", "max", "min" or "avg", `root` the rank that sends.
+
+        Among one rank the first two are copies of all elements, shared out among the invocations of the grid, and the others nothing; what the launch itself
+        has stored to `source` needs a barrier in front. Among more `ranks` it is no part of a Program, but a step between launches (`vp.all_reduce_step` and
+        its like): Unsupported says so. Raises ValidationError: B105 for what is no buffer of this builder, B108 for other names, ops, ranks and targets, V202
+        and V204 for buffers that differ.
+        """
+        written_collective(self, name, source, target, op, root, ranks)
 
     # ---- statements
 

@@ -34,6 +34,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "private": "b.var(name, type, shape=(128, 64)) holds a tile",
     "shared": "b.var(name, type, shape=(128, 64)) holds a tile",
     "subgroup": "x.reduce(op, axis) and x.scan(op, axis) of a tile",
+    "collective": "leave it out among one rank, or copy tiles: y[i, j] = x.tile(i, j, shape=(64, 64))",
     "copy_": "load a tile: compilers copy ahead by themselves",
     "barrier": "leave it out: statements of a workgroup follow one another",
     "grid_barrier": "leave it out, or make two Programs of it",
