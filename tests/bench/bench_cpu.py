@@ -2,7 +2,8 @@
 
     pip install numba && python tests/bench/bench_cpu.py
 
-Products of matrices take turns with NumPy's, and both are measured in processor time; OPENBLAS_NUM_THREADS=1 taskset -c 0 gives one thread to each.
+Products of matrices take turns with NumPy's, and both are measured in processor time; OPENBLAS_NUM_THREADS=1 taskset -c 0 gives one thread to each. With more,
+OpenBLAS's threads go on looking for work for a while after a product and take the cores from ours: these ratios are too low then.
 """
 
 from __future__ import annotations
