@@ -25,7 +25,7 @@ from vyre_py.lowering.target import Target
 __all__ = ["contract", "made_by", "version_of"]
 
 # Raised whenever the same Program, target and options lower to other code, or drivers read code in another way: two checkouts' files may be equally old.
-_CONTRACT: Final = "73"
+_CONTRACT: Final = "74"
 _HERE: Final = Path(__file__).resolve().parent
 _FLOORS: Final = (_HERE, _HERE.parent / "ir")
 _FACTS: Final = ".dist-info"
