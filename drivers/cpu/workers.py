@@ -131,8 +131,8 @@ class _MeetingJob(GridJob):
         super().__init__(kernel, arguments, total, 0, 1, grid)
         self._apart = -(-kernel.scratch_bytes // ALIGN) * ALIGN
         self._memory = _ScratchBlock(self._apart * total)
-        self._gate = threading.Event()
-        self._begun = False
+        self._gate: SimpleQueue[None] = SimpleQueue()  # an Event keeps its lock where a signal handler raises while it takes it
+        self._begun = self._is_open = False
         self._ended = 0
 
     def start(self) -> None:
@@ -143,7 +143,14 @@ class _MeetingJob(GridJob):
             except RuntimeError as error:
                 raise MemoryError(f"the system gives {number} of {self.total} threads") from error
         self._begun = True
-        self._gate.set()
+        self._open()
+
+    def _open(self) -> None:
+        """Lets all threads in. One that is called a second time lets in those that the first, which a signal handler ended, did not."""
+        if not self._is_open:
+            for _ in range(self.total):
+                self._gate.put(None)
+            self._is_open = True
 
     def work(self) -> None:
         """Runs one workgroup."""
@@ -153,7 +160,7 @@ class _MeetingJob(GridJob):
 
     def help(self) -> None:
         """The work of one thread."""
-        self._gate.wait()
+        self._gate.get()
         if not self._begun:
             return
         self.work()
@@ -166,7 +173,7 @@ class _MeetingJob(GridJob):
 
     def finish(self, deadline: float | None = None) -> bool:
         """Waits for all workgroups if they have begun; else none ever begins."""
-        self._gate.set()
+        self._open()
         if self._begun and self._ended < self.total and not self._left.acquire(timeout=_seconds_until(deadline)):
             return False
         self.arguments = None
