@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vyre_py.drivers.errors import BindingError
 from vyre_py.drivers.many.commands import COLLECTIVE
@@ -16,18 +16,16 @@ from vyre_py.drivers.many.sequence import SequenceStep, require_buffer
 from vyre_py.drivers.memory.buffer import Buffer
 from vyre_py.ir.data_classes import dataclass
 from vyre_py.ir.language.errors import shown
+from vyre_py.ir.language.ops import REDUCTIONS
 from vyre_py.ir.public import public
 
 if TYPE_CHECKING:
     from vyre_py.drivers.device import Device
 
 __all__ = [
-    "REDUCTIONS", "CollectiveStep", "Communicator", "Transfer", "all_gather_step", "all_reduce_step", "broadcast_step", "exchange_step",
+    "CollectiveStep", "Communicator", "Transfer", "all_gather_step", "all_reduce_step", "broadcast_step", "exchange_step",
     "reduce_scatter_step",
 ]  # fmt: skip
-
-# How elements of the ranks become one.
-REDUCTIONS: Final = ("sum", "prod", "max", "min", "avg")
 
 
 class Communicator(Protocol):

@@ -58,9 +58,13 @@ else:  # a process calls few of them, where a constant is folded, unless it inte
     )  # fmt: skip
 
 __all__ = [
-    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "JOINED", "LAUNCHED", "OPS", "SUBGROUPS", "TRANSCENDENTAL", "swizzle_bits",
-    "swizzle_lanes",
+    "ANY_ORDER", "ATOMICS", "ATOMICS_BY_SPELLING", "EXPANDED_ONLY", "FOLDS", "GRID_FOLDS", "GRID_OPS", "JOINED", "LAUNCHED", "OPS", "REDUCTIONS", "SUBGROUPS", "TRANSCENDENTAL",
+    "swizzle_bits", "swizzle_lanes",
 ]
+
+
+# How the elements of the ranks of a collective become one.
+REDUCTIONS: Final = ("sum", "prod", "max", "min", "avg")
 
 
 def swizzle_bits(names: str) -> int:

@@ -11,13 +11,13 @@ from vyre_py.ir.builder.handles import ArrayHandle
 from vyre_py.ir.builder.where import fail, user_place
 from vyre_py.ir.language.errors import Missing, Unsupported, shown
 from vyre_py.ir.language.nodes import Space
+from vyre_py.ir.language.ops import REDUCTIONS
 
 if TYPE_CHECKING:
     from vyre_py.ir.builder.program_builder import ProgramBuilder
 
 __all__ = ["written_collective"]
 
-_FOLDS: Final = ("sum", "prod", "max", "min", "avg")  # any of them, of one rank's numbers, are these numbers
 _USE: Final = 'b.collective("all_gather", x, y), or b.collective("all_reduce", x)'
 
 
@@ -42,8 +42,8 @@ def written_collective(b: ProgramBuilder, name: str, source: object, target: obj
     if (target is not None) != kind.copies:
         fail("B108", f"{name} takes {'a source and a target' if kind.copies else 'one buffer, which it changes'}", _USE)
     buffers = [_buffer(b, handle) for handle in (source, target)[: 1 + kind.copies]]
-    if op not in _FOLDS:
-        fail("B108", f"{name} folds by {', '.join(_FOLDS)}, got {shown(op)}", 'b.collective("all_reduce", x, op="max")')
+    if op not in REDUCTIONS:  # any of them, of one rank's numbers, are these numbers
+        fail("B108", f"{name} folds by {', '.join(REDUCTIONS)}, got {shown(op)}", 'b.collective("all_reduce", x, op="max")')
     whole = all(type(number) is int for number in (root, ranks))
     if not whole or not 0 <= root < ranks:
         fail("B108", f"a rank is a whole number from 0 to how many there are, got rank {shown(root)} of {shown(ranks)}", _USE)
