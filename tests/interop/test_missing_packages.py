@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from children import child_environment
+from device_kinds import need_package
 
 
 @pytest.mark.parametrize(("door", "package", "extra"), [
@@ -15,7 +16,7 @@ from children import child_environment
 ])  # fmt: skip
 def test_a_door_without_its_package_names_the_extra(door: str, package: str, extra: str) -> None:
     if door == "dask" and package != "dask":
-        pytest.importorskip("dask")
+        need_package("dask", "dask")
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         f"try: import vyre_py.interop.{door}\n"

@@ -154,7 +154,11 @@ def test_options_that_are_not_there_are_refused_by_name(name):
 
 def test_flex_attention_is_refused_by_name():
     attention, query = torch.nn.attention.flex_attention.flex_attention, torch.randn(1, 1, 16, 16)
-    nested = lambda q: torch.utils.checkpoint.checkpoint(attention, q, q, q, use_reentrant=False) * q  # noqa: E731 - within a graph of its own
+
+    def nested(q):
+        """Within a graph of its own."""
+        return torch.utils.checkpoint.checkpoint(attention, q, q, q, use_reentrant=False) * q
+
     for function in (lambda q: attention(q, q, q), nested):
         with pytest.raises(Exception, match=r"Unsupported: the backend vyre does not support FlexAttention \(.*scaled_dot_product_attention"):
             compiled(function)(query)
